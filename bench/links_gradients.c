@@ -30,8 +30,8 @@ void fill(float *grad, uint64_t n, const float *common, const float *own, uint64
     }
 }
 
-/* The file is .npy of version 1, whose header is padded to a multiple of 64 bytes. Longer than any model, so that steps may begin
- * further on. */
+/* The file is .npy of version 1, whose header is padded to a multiple of 64 bytes. Longer than the probe's largest
+ * size, so that steps may begin further on. */
 bool write_gradient(const char *path)
 {
     enum { N = 9 << 20, HEADER = 128 };

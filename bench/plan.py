@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Predicts steps with `tersegrad plan`, then measures them with bench_links, hosts being network namespaces (bench/netns).
 
-    bench/plan.py [--limit SECONDS] [--only TEXT] [--list]
+    bench/plan.py [--set first|fresh] [--limit SECONDS] [--only TEXT] [--list]
+
+There are two sets of settings. How plan treats shared cores was found on the first. The fresh set has other rates, models and recipes, and
+nothing was fitted to it.
 
 Every host stays on its share of the cores (netns --pin). With as many cores as ranks, ranks compute on them (CPU time). With fewer, hosts
 share cores, as those of a real cluster never do: there computing is a timed wait, as if an accelerator computed, and plan is told so
 (--compute-on device); codecs, sums and messages still share the cores, and plan is told how many a host has (--cores, a fraction).
 
 For each network (hosts, ranks of a host, rate) `tersegrad probe` measures it first. Then, for each setting on it, the step is
-predicted and kept, and measured afterwards. Rows are kept in build/plan, one file a setting, so that a run may be stopped and
-continued; --limit ends one after so many seconds, at the next setting. When all rows are there, writes bench/results/plan.csv and the
+predicted and kept, and measured afterwards. Rows are kept in build/plan/SET, one file a setting, so that a run may be stopped and
+continued; --limit ends one after so many seconds, at the next setting. When all rows are there, writes them to bench/results and the set's
 table in bench/README.md. Prints predicted and measured steps, how many are within 15%, how often "pays or not" against a bf16 all-reduce
 was right, and the misses.
 
@@ -19,6 +22,7 @@ Needs root and a machine without other work: what is measured while other proces
 
 import argparse
 import csv
+import dataclasses
 import json
 import os
 import pathlib
@@ -29,25 +33,37 @@ import time
 from tables import put_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-KEPT = ROOT / "build/plan"
 BUILD = ROOT / "build/openmpi"
-RESULTS = ROOT / "bench/results/plan.csv"
 PAGE = ROOT / "bench/README.md"
-RECIPES = ("ef+topk@0.01", "terngrad")
 CLOSE = 0.15
 LONGEST = 200  # seconds of a command
 EAGER = str(16 << 20)  # bytes
 MARGIN = 0.05  # steps that are closer than this are neither a gain nor a loss
 BUSY = 0.04  # cores that other work may take during a measurement
 PATIENCE = 4  # times that one is repeated for that
-COMPUTE = {"lenet": 10, "small": 20, "gpt": 100}  # milliseconds of one core
-GROUP = {"lenet": 65536, "small": 524288, "gpt": 4000000}  # bytes
+COMPUTE = {"lenet": 10, "small": 20, "gpt": 100, "resnet20": 15, "mlp": 25, "resnet50": 150}  # milliseconds of one core
+GROUP = {"lenet": 65536, "small": 524288, "gpt": 4000000, "resnet20": 131072, "mlp": 524288, "resnet50": 8000000}  # bytes
 COLUMNS = ("setting", "model", "hosts", "ranks", "rate", "mode", "recipe", "predicted_ms", "measured_ms", "ratio", "predicted_bytes",
            "measured_bytes")
 
 
-def settings():
-    """(model, hosts, ranks of a host, rate, mode)"""
+@dataclasses.dataclass(frozen=True)
+class Set:
+    name: str
+    recipes: tuple
+    settings: tuple  # of (model, hosts, ranks of a host, rate, mode)
+
+    @property
+    def kept(self):
+        return ROOT / "build/plan" / self.name
+
+    @property
+    def title(self):
+        """Of its table and of its file of results."""
+        return "plan" if self.name == "first" else f"plan-{self.name}"
+
+
+def first():
     found = []
     for hosts in (2, 4, 8):
         for rate in ("10mbit", "100mbit", "1gbit", "10gbit"):
@@ -59,7 +75,22 @@ def settings():
         for rate in ("100mbit", "1gbit"):
             found += [("lenet", hosts, 2, rate, "hosts"), ("small", hosts, 2, rate, "hosts")]
         found.append(("gpt", hosts, 2, "1gbit", "hosts"))
-    return found
+    return Set("first", ("ef+topk@0.01", "terngrad"), tuple(found))
+
+
+def fresh():
+    found = []
+    for hosts, rate in ((2, "30mbit"), (2, "300mbit"), (2, "2gbit"), (4, "300mbit"), (4, "5gbit"), (8, "300mbit")):
+        for mode in ("flat", "overlap"):
+            found += [("resnet20", hosts, 1, rate, mode), ("mlp", hosts, 1, rate, mode)]
+            if (hosts, rate) == (2, "2gbit"):
+                found.append(("resnet50", hosts, 1, rate, mode))
+    for hosts, rate in ((2, "300mbit"), (4, "2gbit")):
+        found += [("resnet20", hosts, 2, rate, "hosts"), ("mlp", hosts, 2, rate, "hosts")]
+    return Set("fresh", ("adacomp", "orq@3", "random-block", "powersgd"), tuple(found))
+
+
+SETS = {own.name: own for own in (first(), fresh())}
 
 
 class Failure(Exception):
@@ -91,20 +122,27 @@ def netns(hosts, ranks, rate, *command):
 
 # ---- measured inputs -------------------------------------------------------------------------------------------------
 
-def machine():
-    path = KEPT / "machine.json"
+def probe(path, by, *flags):
+    """A probe's file, which bears its name only if no other work disturbed the measurement."""
     if not path.exists():
-        for model in COMPUTE:
-            run(BUILD / "bench_links", "describe", model, KEPT / f"{model}.json", KEPT / "gradient.npy")
-        alone(run, BUILD / "tersegrad", "probe", "--recipes", ";".join(RECIPES), "--input", KEPT / "gradient.npy", "--seconds", 0.4, path)
+        disturbed = path.with_suffix(".disturbed")
+        alone(by, BUILD / "tersegrad", "probe", *flags, disturbed)
+        disturbed.rename(path)
     return path
 
 
-def network(hosts, ranks, rate):
-    path = KEPT / f"network-{hosts}x{ranks}-{rate}.json"
-    if not path.exists():
-        alone(netns, hosts, ranks, rate, BUILD / "tersegrad", "probe", "--probe", machine(), "--seconds", 0.08, path)
-    return path
+def machine(own):
+    gradient = own.kept / "gradient.npy"
+    if not gradient.exists():
+        for model in sorted({setting[0] for setting in own.settings}):
+            run(BUILD / "bench_links", "describe", model, own.kept / f"{model}.json", gradient)
+    return probe(own.kept / "machine.json", run, "--recipes", ";".join(own.recipes), "--input", gradient, "--seconds", 0.4)
+
+
+def network(own, hosts, ranks, rate):
+    def on_hosts(*command):
+        return netns(hosts, ranks, rate, *command)
+    return probe(own.kept / f"network-{hosts}x{ranks}-{rate}.json", on_hosts, "--probe", machine(own), "--seconds", 0.08)
 
 
 # ---- one setting -----------------------------------------------------------------------------------------------------
@@ -114,12 +152,12 @@ def compute_on(setting):
     return "device" if setting[1] * setting[2] > os.cpu_count() else "host"
 
 
-def predict(setting):
+def predict(own, setting):
     model, hosts, ranks, rate, mode = setting
     told = json.loads(run(
-        BUILD / "tersegrad", "plan", "--probe", network(hosts, ranks, rate), "--shapes", KEPT / f"{model}.json", "--compute",
-        f"{COMPUTE[model]}ms", "--backward", f"{COMPUTE[model]}ms", "--compute-on", compute_on(setting), "--cores", os.cpu_count() / hosts, "--group-size", GROUP[model],
-        "--recipes", ";".join(RECIPES), "--json"))
+        BUILD / "tersegrad", "plan", "--probe", network(own, hosts, ranks, rate), "--shapes", own.kept / f"{model}.json", "--compute",
+        f"{COMPUTE[model]}ms", "--backward", f"{COMPUTE[model]}ms", "--compute-on", compute_on(setting), "--cores",
+        os.cpu_count() / hosts, "--group-size", GROUP[model], "--recipes", ";".join(own.recipes), "--json"))
     key = {"flat": "step_ms", "overlap": "step_overlapped_ms", "hosts": "step_hosts_ms"}[mode]
     plain = told["bf16"]["step_ms" if mode == "flat" else "step_overlapped_ms"]
     found = {"mpi:bf16": {"ms": plain, "bytes": told["bf16"]["bytes"]}}
@@ -128,14 +166,14 @@ def predict(setting):
     return found
 
 
-def measure(setting, expected):
+def measure(own, setting, expected):
     model, hosts, ranks, rate, mode = setting
     longest = max(row["ms"] for row in expected.values())
     steps = max(3, min(15, int(1800 / longest)))
     flags = ["--compute", COMPUTE[model], "--compute-on", compute_on(setting), "--warm", 1 if longest > 1000 else 3]
     flags += [] if mode == "flat" else ["--group", GROUP[model]]
     flags += ["--hosts", ranks] if mode == "hosts" else []
-    lines = netns(hosts, ranks, rate, BUILD / "bench_links", *flags, model, steps, "mpi:bf16", *RECIPES).splitlines()
+    lines = netns(hosts, ranks, rate, BUILD / "bench_links", *flags, model, steps, "mpi:bf16", *own.recipes).splitlines()
     return {row["recipe"]: {"ms": row["median_ms"], "bytes": row["meter_bytes"]} for row in map(json.loads, lines)}
 
 
@@ -171,13 +209,13 @@ def name_of(setting):
     return f"{model}-{hosts}x{ranks}-{rate}-{mode}"
 
 
-def kept(setting):
+def kept(own, setting):
     """A setting's prediction is on the disk before it is measured."""
-    path = KEPT / f"{name_of(setting)}.json"
-    row = json.loads(path.read_text()) if path.exists() else {"predicted": predict(setting)}
+    path = own.kept / f"{name_of(setting)}.json"
+    row = json.loads(path.read_text()) if path.exists() else {"predicted": predict(own, setting)}
     if "measured" not in row:
         path.write_text(json.dumps(row))
-        row["measured"] = alone(measure, setting, row["predicted"])
+        row["measured"] = alone(measure, own, setting, row["predicted"])
         path.write_text(json.dumps(row))
     return row
 
@@ -198,12 +236,12 @@ def verdict(row, recipe, which):
     return 0 if abs(ratio - 1) < MARGIN else 1 if ratio > 1 else -1
 
 
-def reason(row):
+def reason(own, row):
     """Where the difference may be from, by what can be told from the numbers."""
     crowd = row["hosts"] * row["ranks"]
     if row["recipe"] == "mpi:bf16":
         return "MPI's all-reduces took another time than those of the probe"
-    rate = json.loads(network(row["hosts"], row["ranks"], row["rate"]).read_text())["network"]["rate"]  # bytes a second
+    rate = json.loads(network(own, row["hosts"], row["ranks"], row["rate"]).read_text())["network"]["rate"]  # bytes a second
     if row["mode"] != "hosts" and row["measured_bytes"] / row["measured_ms"] > rate / 1e3:
         return "the step's bytes went faster than those of the probe's large messages, by which the rate is set"
     if crowd > os.cpu_count():
@@ -211,18 +249,18 @@ def reason(row):
     return "time of the codec or of messages"
 
 
-def report(rows):
+def report(own, rows):
     lines = list(table(rows))
     misses = [line for line in lines if abs(line["ratio"] - 1) > CLOSE]
     print(f"{'setting':<28} {'recipe':<14} {'predicted ms':>12} {'measured ms':>12} {'ratio':>6}")
     for line in lines:
         print(f"{line['setting']:<28} {line['recipe']:<14} {line['predicted_ms']:>12.1f} {line['measured_ms']:>12.1f} {line['ratio']:>6.2f}"
               f"{'  *' if line in misses else ''}")
-    well, all_of = right(rows)
+    well, all_of = right(own, rows)
     print(f"\n{len(rows)} settings, within {CLOSE:.0%}: {share(lines)}; pays or not against bf16: {well} of {all_of} right "
           f"({well / all_of:.0%}; differences below {MARGIN:.0%} count as either)")
     for line in misses:
-        print(f"miss: {line['setting']} {line['recipe']}: {line['ratio']:.2f} of the measured; {reason(line)}")
+        print(f"miss: {line['setting']} {line['recipe']}: {line['ratio']:.2f} of the measured; {reason(own, line)}")
     return lines
 
 
@@ -231,22 +269,23 @@ def share(lines):
     return f"{near} of {len(lines)} ({near / len(lines):.0%})"
 
 
-def right(rows):
+def right(own, rows):
     """Verdicts that were right, and all. One that is too close to tell, on either side, is."""
-    pairs = [(verdict(row, recipe, "predicted"), verdict(row, recipe, "measured")) for _, row in rows for recipe in RECIPES]
+    pairs = [(verdict(row, recipe, "predicted"), verdict(row, recipe, "measured")) for _, row in rows for recipe in own.recipes]
     return sum(told == found or 0 in (told, found) for told, found in pairs), len(pairs)
 
 
-def summary(rows, lines):
+def summary(own, rows, lines):
     """A table of how many predictions were near, for bench/README.md."""
     yield f"{len(rows)} settings of {os.cpu_count()} cores, {time.strftime('%Y-%m-%d')}. Predictions within {CLOSE:.0%} of the measured step:"
     yield ""
-    yield "| | " + " | ".join(["mpi:bf16", *RECIPES]) + " |"
-    yield "|---" * (2 + len(RECIPES)) + "|"
+    yield "| | " + " | ".join(["mpi:bf16", *own.recipes]) + " |"
+    yield "|---" * (2 + len(own.recipes)) + "|"
     for name, mode in (("after the backward pass", "flat"), ("during it", "overlap"), ("hosts that sum first", "hosts")):
-        own = [[line for line in lines if line["mode"] == mode and line["recipe"] == recipe] for recipe in ("mpi:bf16", *RECIPES)]
-        yield f"| {name} | " + " | ".join(map(share, own)) + " |"
-    well, all_of = right(rows)
+        parts = [[line for line in lines if line["mode"] == mode and line["recipe"] == recipe]
+               for recipe in ("mpi:bf16", *own.recipes)]
+        yield f"| {name} | " + " | ".join(map(share, parts)) + " |"
+    well, all_of = right(own, rows)
     yield ""
     yield f"All together {share(lines)}; pays or not against bf16: {well} of {all_of} right ({well / all_of:.0%}), differences below {MARGIN:.0%} counting as either."
     misses = [line for line in lines if abs(line["ratio"] - 1) > CLOSE]
@@ -256,40 +295,41 @@ def summary(rows, lines):
         yield "|---" * 6 + "|"
     for line in misses:
         yield (f"| {line['setting']} | `{line['recipe']}` | {line['predicted_ms']:.1f} | {line['measured_ms']:.1f} | {line['ratio']:.2f} | "
-               f"{reason(line)} |")
+               f"{reason(own, line)} |")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--set", choices=SETS, default="first", help="of settings [default: first]")
     parser.add_argument("--limit", type=float, default=1e9, help="end after so many seconds, at the next setting")
     parser.add_argument("--only", default="", help="settings whose name contains this")
     parser.add_argument("--list", action="store_true", help="name the settings, and end")
     options = parser.parse_args()
-    chosen = [s for s in settings() if options.only in name_of(s)]
+    own = SETS[options.set]
+    chosen = [s for s in own.settings if options.only in name_of(s)]
     if options.list:
         print("\n".join(map(name_of, chosen)))
         return
-    KEPT.mkdir(parents=True, exist_ok=True)
+    own.kept.mkdir(parents=True, exist_ok=True)
     begin, rows = time.monotonic(), []
-    machine()
     for setting in chosen:
         if time.monotonic() - begin > options.limit:
             break
         before = time.monotonic()
         try:
-            rows.append((setting, kept(setting)))
+            rows.append((setting, kept(own, setting)))
             print(f"plan: {name_of(setting)}, {time.monotonic() - before:.1f} s", file=sys.stderr, flush=True)
         except Failure as failure:
             print(f"plan: {name_of(setting)} failed: {failure}", file=sys.stderr, flush=True)
-    lines = report(rows) if rows else []
-    if len(rows) == len(settings()):
-        put_table(PAGE, "plan", summary(rows, lines))
-        with open(RESULTS, "w", newline="", encoding="utf-8") as file:
+    lines = report(own, rows) if rows else []
+    if len(rows) == len(own.settings):
+        put_table(PAGE, own.title, summary(own, rows, lines))
+        with open(ROOT / f"bench/results/{own.title}.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(lines)
     elif not options.only:
-        print(f"plan: {len(settings()) - len(rows)} settings are left; run this again", file=sys.stderr)
+        print(f"plan: {len(own.settings) - len(rows)} settings are left; run this again", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -326,17 +326,9 @@ int cli_timing_run(double *spent, cli_timing *benches, size_t bench_n, double se
     return code;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a;
-    double y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double cli_timing_seconds(const cli_timing *b, int op)
 {
-    qsort(b->times[op], b->round_n, sizeof(double), by_value);
-    return b->times[op][b->round_n / 2];
+    return cli_median(b->times[op], b->round_n);
 }
 
 double cli_timing_speed(const cli_timing *b, int op)

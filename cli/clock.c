@@ -1,6 +1,7 @@
 /* Time; see clock.h. */
 #include "clock.h"
 
+#include <stdlib.h>
 #include <time.h>
 
 static double read(clockid_t clock)
@@ -18,4 +19,16 @@ double cli_clock_now(void)
 double cli_clock_thread(void)
 {
     return read(CLOCK_THREAD_CPUTIME_ID);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double cli_median(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_value);
+    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }

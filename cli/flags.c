@@ -137,6 +137,14 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                          .help = "test accuracy to which the time is told [default: 98% of what dense ends with]"},
     [CLI_FLAG_PARAMS] = {"params", "N", CLI_SIZE, AT(params), .min = 1, .max = 1e13,
                          .help = "a model of so many parameters, such as 25e6, in 32 matrices of one size"},
+    [CLI_FLAG_MODEL_SHAPES] =
+        {"shapes", "FILE", CLI_TEXT, AT(shapes),
+         .help = "a model of these tensors: a JSON list, as tersegrad.torch.write_shapes writes it, or a\n"
+                 "line a tensor, such as 'conv1 64x3x7x7'"},
+    [CLI_FLAG_MODEL_GROUPS] =
+        {"group-size", "BYTES", COUNT(group_size, 0, any),
+         .help = "bytes of gradients that are encoded and sent together, while the backward pass goes\n"
+                 "on; 0: all after it [default: an eighth of the model, at least 131072]"},
     [CLI_FLAG_RANKS] = {"workers", "W", COUNT32(ranks, 2, 4096), .help = "workers, 2 to 4096"},
     [CLI_FLAG_HOST_COUNT] = {"hosts", "H", COUNT32(host_count, 1, 4096),
                              .help = "hosts, each with as many workers [default: one for each worker]"},
@@ -159,6 +167,7 @@ const cli_flag_row cli_flags[CLI_FLAG_N_OF] = {
                         .help = "of a host, for all its workers; may be a fraction [default: those of this machine]"},
     [CLI_FLAG_PROBE] = {"probe", "FILE", CLI_TEXT, AT(probe),
                         .help = "what 'tersegrad probe' has measured [default: measures this machine for a second]"},
+    [CLI_FLAG_KNOWN] = {"probe", "FILE", CLI_TEXT, AT(probe), .help = "take costs that are in this file from it"},
     [CLI_FLAG_ADVISE] = {"advise", NULL, CLI_SWITCH, AT(advise),
                          .help = "say once, after some steps, what was measured and whether another recipe or none\n"
                                  "would be faster"},

@@ -56,11 +56,11 @@ void cli_help_program(FILE *out)
           "Commands:\n",
           out);
     for (size_t i = 0; cli_commands[i] != NULL; i++) {
-        fprintf(out, "  %-12s%s\n", cli_commands[i]->name, cli_commands[i]->summary);
+        fprintf(out, "  %-13s%s\n", cli_commands[i]->name, cli_commands[i]->summary);
     }
     fputs("\nTopics ('tersegrad help TOPIC'):\n", out);
     for (const cli_topic *t = cli_topics; t->name != NULL; t++) {
-        fprintf(out, "  %-12s%s\n", t->name, t->summary);
+        fprintf(out, "  %-13s%s\n", t->name, t->summary);
     }
     fputs("\n"
           "Each command takes --help, with examples. Those that print results take --json, to print one JSON object\n"

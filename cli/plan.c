@@ -62,7 +62,7 @@ static int set_ranks(cli_setting *s, const cli_args *args, const cli_network *n)
 static uint64_t group_len_of(const cli_setting *s, const cli_args *args)
 {
     uint64_t share = 4 * s->n / 8;
-    return cli_args_has(args, CLI_FLAG_GROUP_SIZE) ? args->group_size : share > 131072 ? share : 131072;
+    return cli_args_has(args, CLI_FLAG_MODEL_GROUPS) ? args->group_size : share > 131072 ? share : 131072;
 }
 
 static int make_setting(cli_setting *s, const cli_args *args, const cli_shapes *model, const cli_probe_data *probe)
@@ -148,11 +148,11 @@ static int run(const cli_args *args)
 }
 
 static const cli_flag_use flags[] = {
-    {CLI_FLAG_PARAMS, NULL},     {CLI_FLAG_MODEL, NULL},     {CLI_FLAG_SHAPES, NULL},     {CLI_FLAG_RANKS, "4"},
-    {CLI_FLAG_HOST_COUNT, NULL}, {CLI_FLAG_LINK_RATE, NULL}, {CLI_FLAG_LATENCY, NULL},    {CLI_FLAG_COMPUTE, NULL},
-    {CLI_FLAG_BACKWARD, NULL},   {CLI_FLAG_DEVICE, "cpu"},   {CLI_FLAG_COMPUTE_ON, NULL}, {CLI_FLAG_BATCH, "32"},
-    {CLI_FLAG_CORES, NULL},      {CLI_FLAG_THREADS, "1"},    {CLI_FLAG_PROBE, NULL},      {CLI_FLAG_RECIPES, NULL},
-    {CLI_FLAG_RECIPE, NULL},     {CLI_FLAG_EXCHANGE, NULL},  {CLI_FLAG_GROUP_SIZE, NULL}, {CLI_FLAG_LOCAL_STEPS, "1"},
+    {CLI_FLAG_PARAMS, NULL},     {CLI_FLAG_MODEL, NULL},     {CLI_FLAG_MODEL_SHAPES, NULL}, {CLI_FLAG_RANKS, "4"},
+    {CLI_FLAG_HOST_COUNT, NULL}, {CLI_FLAG_LINK_RATE, NULL}, {CLI_FLAG_LATENCY, NULL},      {CLI_FLAG_COMPUTE, NULL},
+    {CLI_FLAG_BACKWARD, NULL},   {CLI_FLAG_DEVICE, "cpu"},   {CLI_FLAG_COMPUTE_ON, NULL},   {CLI_FLAG_BATCH, "32"},
+    {CLI_FLAG_CORES, NULL},      {CLI_FLAG_THREADS, "1"},    {CLI_FLAG_PROBE, NULL},        {CLI_FLAG_RECIPES, NULL},
+    {CLI_FLAG_RECIPE, NULL},     {CLI_FLAG_EXCHANGE, NULL},  {CLI_FLAG_MODEL_GROUPS, NULL}, {CLI_FLAG_LOCAL_STEPS, "1"},
     {CLI_FLAG_PAGE, NULL},       {CLI_FLAG_JSON, NULL},      {CLI_FLAG_CSV, NULL},
 };
 
@@ -164,12 +164,11 @@ const cli_command cli_plan_command = {
         "Predicts a training step with every preset, or with --recipes, and with plain all-reduces in fp32 and\n"
         "bf16: without and with overlap, and with hosts that sum first. Says which recipe pays, or that none does.\n"
         "A simulation of groups, codecs and links decides, from costs that were measured: by 'tersegrad probe',\n"
-        "or here and now; with --device cuda, costs of a GPU. --shapes takes a JSON list of tensors, as\n"
-        "tersegrad.torch.write_shapes writes it, or lines. Without --compute, a step of --model is timed.\n"
+        "or here and now; with --device cuda, costs of a GPU. Without --compute, a step of --model is timed.\n"
         "'tersegrad help planning' says what is simulated.",
     .examples =
         "tersegrad plan --params 25e6 --workers 8 --hosts 8 --rate 1gbit --latency 50us --compute 120ms\n"
-        "tersegrad plan --shapes gpt.json --workers 64 --hosts 8 --rate 10gbit --latency 20us --compute 300ms\n"
+        "tersegrad plan --shapes gpt.json --workers 64 --hosts 8 --rate 10gbit --compute 300ms --compute-on device\n"
         "tersegrad plan --model resnet20 --workers 4 --rate 100mbit --page plan.html\n"
         "tersegrad plan --probe cluster.json --params 1e9 --compute 900ms --local-steps 8 --recipes 'bf16;terse'\n",
     .flags = flags,

@@ -41,31 +41,67 @@ static const char *risk_text(char out[64], const cli_plan_row *r)
     return out;
 }
 
+enum { COLUMN_N = 11, BY_HOSTS = 3 };
+
+/* Whether workers of a host can sum first. */
+static int has_hosts(const cli_plan *p)
+{
+    return p->setting.workers > p->setting.hosts;
+}
+
+static void add_cells(cli_table *t, const cli_plan *p, const char *const cells[COLUMN_N])
+{
+    const char *shown[COLUMN_N];
+    size_t n = 0;
+    for (size_t c = 0; c < COLUMN_N; c++) {
+        if (c != BY_HOSTS || has_hosts(p)) {
+            shown[n++] = cells[c];
+        }
+    }
+    cli_table_cells(t, shown);
+}
+
 static void add_plain(cli_table *t, const cli_plan *p, const char *name, const cli_plan_plain *x)
 {
-    char cells[5][CLI_NUMBER_CAP];
-    cli_table_row(t, name, ms_text(cells[0], x->alone.time.step), ms_text(cells[1], x->overlapped.time.step), "",
-                  cli_text_count(cells[2], (uint64_t)x->alone.bytes),
-                  cli_text_number(cells[3], p->fp32.best / x->best, 2),
-                  cli_text_number(cells[4], p->bf16.best / x->best, 2), "", "", "", "all-reduce");
+    char text[5][CLI_NUMBER_CAP];
+    add_cells(t, p,
+              (const char *[COLUMN_N]){name, ms_text(text[0], x->alone.time.step),
+                                       ms_text(text[1], x->overlapped.time.step), "",
+                                       cli_text_count(text[2], (uint64_t)x->alone.bytes),
+                                       cli_text_number(text[3], p->fp32.best / x->best, 2),
+                                       cli_text_number(text[4], p->bf16.best / x->best, 2), "", "", "", "all-reduce"});
 }
 
 static void add_row(cli_table *t, const cli_plan *p, const cli_plan_row *r)
 {
-    char cells[8][CLI_NUMBER_CAP], risk[64], exchange[32];
+    char text[8][CLI_NUMBER_CAP], risk[64], exchange[32];
     snprintf(exchange, sizeof exchange, "%s%s", r->alone.exchange, r->alone.phase > 0 ? ", coded" : "");
-    cli_table_row(t, r->recipe, ms_text(cells[0], r->step), ms_text(cells[1], r->step_overlapped),
-                  isnan(r->step_hosts) ? "" : ms_text(cells[2], r->step_hosts),
-                  cli_text_count(cells[3], (uint64_t)r->bytes), cli_text_number(cells[4], p->fp32.best / r->best, 2),
-                  cli_text_number(cells[5], p->bf16.best / r->best, 2), rate_text(cells[6], r->break_even),
-                  cli_text_count(cells[7], r->alone.residual_len), risk_text(risk, r), exchange);
+    add_cells(t, p,
+              (const char *[COLUMN_N]){
+                  r->recipe, ms_text(text[0], r->step), ms_text(text[1], r->step_overlapped),
+                  isnan(r->step_hosts) ? "" : ms_text(text[2], r->step_hosts),
+                  cli_text_count(text[3], (uint64_t)r->bytes), cli_text_number(text[4], p->fp32.best / r->best, 2),
+                  cli_text_number(text[5], p->bf16.best / r->best, 2), rate_text(text[6], r->break_even),
+                  cli_text_count(text[7], r->alone.residual_len), risk_text(risk, r), exchange});
+}
+
+/* Recipes that are not predicted, with the reason. */
+static void print_refused(const cli_plan *p)
+{
+    const char *before = "\n";
+    for (size_t i = 0; i < p->row_n; i++) {
+        if (p->rows[i].reason.text[0] != '\0') {
+            printf("%snot predicted: %s: %s\n", before, p->rows[i].recipe, p->rows[i].reason.text);
+            before = "";
+        }
+    }
 }
 
 static void print_setting(const cli_plan *p, const cli_plan_facts *f)
 {
     const cli_setting *s = &p->setting;
     char n[CLI_NUMBER_CAP], rate[CLI_NUMBER_CAP], latency[CLI_NUMBER_CAP], compute[CLI_NUMBER_CAP];
-    printf("%s: %s parameters in %zu tensors, %u workers on %u hosts, %s and %s us between them%s.\n", f->model,
+    printf("%s of %s parameters in %zu tensors, %u workers on %u hosts, %s and %s us between them%s.\n", f->model,
            cli_text_count(n, s->n), s->tensor_n, s->workers, s->hosts, rate_text(rate, 8 * s->rate),
            cli_text_short(latency, 1e6 * s->latency), s->is_measured ? " (measured)" : "");
     printf("Computing takes %s ms a step%s; a host has %g cores, ", ms_text(compute, s->compute),
@@ -74,6 +110,9 @@ static void print_setting(const cli_plan *p, const cli_plan_facts *f)
         printf("and codecs work on GPUs (%s). Costs: %s.\n", s->probe->gpu.kind, f->from);
     } else {
         printf("a codec %u thread%s. Costs: %s.\n", s->threads, s->threads == 1 ? "" : "s", f->from);
+    }
+    if (!s->computes_on_device && s->workers / s->hosts > s->cores) {
+        puts("Workers of a host are more than its cores, which slows computing down: see --cores and --compute-on.");
     }
     if (p->local_steps > 1) {
         printf("Recipes exchange after %u local steps, plain all-reduces after each.\n", p->local_steps);
@@ -96,10 +135,11 @@ int cli_plan_print(const cli_plan *p, const cli_plan_facts *f)
 {
     cli_table t;
     print_setting(p, f);
-    cli_table_init(&t, "lrrrrrrrrrl");
+    cli_table_init(&t, has_hosts(p) ? "lrrrrrrrrrl" : "lrrrrrrrrl");
     t.has_head = 1;
-    cli_table_row(&t, "recipe", "step ms", "overlapped", "by hosts", "bytes", "x fp32", "x bf16", "pays below",
-                  "residual B", "points", "exchange");
+    add_cells(&t, p,
+              (const char *[COLUMN_N]){"recipe", "step ms", "overlapped", "by hosts", "bytes", "x fp32", "x bf16",
+                                       "pays below", "residual B", "points", "exchange"});
     add_plain(&t, p, "fp32", &p->fp32);
     add_plain(&t, p, "bf16", &p->bf16);
     for (size_t i = 0; i < p->row_n; i++) {
@@ -109,16 +149,13 @@ int cli_plan_print(const cli_plan *p, const cli_plan_facts *f)
     }
     int code = cli_table_print(&t, stdout, 0);
     cli_table_free(&t);
-    for (size_t i = 0; i < p->row_n; i++) {
-        if (p->rows[i].reason.text[0] != '\0') {
-            printf("%snot predicted: %s: %s\n", i == 0 ? "\n" : "", p->rows[i].recipe, p->rows[i].reason.text);
-        }
-    }
-    puts(
-        "\nstep ms     exchange after the backward pass; overlapped: during it; by hosts: workers of a host sum first\n"
-        "bytes       that a worker sends in a step\n"
-        "pays below  the link rate below which the recipe is faster than bf16\n"
-        "points      of test accuracy above dense in kept trainings; *: of the same parts with other values");
+    print_refused(p);
+    printf("\nstep ms     exchange after the backward pass; overlapped: during it%s\n",
+           has_hosts(p) ? "; by hosts: workers of a host sum first" : "");
+    puts("bytes       that a worker sends in a step\n"
+         "pays below  the link rate below which the recipe is faster than bf16\n"
+         "residual B  bytes of memory for residuals and their next values\n"
+         "points      of test accuracy above dense in kept trainings; *: of the same parts with other values");
     if (has_learned(p)) {
         puts("coded       a step when codes are sent; those before, dense and to train the autoencoder, take longer");
     }

@@ -252,7 +252,7 @@ static int run(const cli_args *args)
 
 static const cli_flag_use flags[] = {
     {CLI_FLAG_RECIPES, NULL}, {CLI_FLAG_RECIPE, NULL},  {CLI_FLAG_THREADS, "1"}, {CLI_FLAG_DEVICE, "cpu"},
-    {CLI_FLAG_N, NULL},       {CLI_FLAG_INPUT, NULL},   {CLI_FLAG_PROBE, NULL},  {CLI_FLAG_SECONDS, "0.1"},
+    {CLI_FLAG_N, NULL},       {CLI_FLAG_INPUT, NULL},   {CLI_FLAG_KNOWN, NULL},  {CLI_FLAG_SECONDS, "0.1"},
     {CLI_FLAG_LINK, NULL},    {CLI_FLAG_TIMEOUT, "60"}, {CLI_FLAG_JSON, NULL},
 };
 
@@ -261,12 +261,12 @@ const cli_command cli_probe_command = {
     .summary = "measure a machine and its network, for plan",
     .usage = "[flags] FILE",
     .about =
-        "Measures what it costs to encode, check and sum gradients of 65 thousand, 1 million and 8 million elements\n"
-        "(or --n) by every preset (or --recipes), with one thread and with --threads, and writes it to FILE, which\n"
-        "'tersegrad plan --probe' reads; with --device cuda, on the CPU and on the GPU, with copies of messages\n"
-        "between both. Started by mpirun, it also measures the network between the processes: latency, bandwidth\n"
-        "by size of message, and all-reduces in fp32 and bf16. With --probe, costs that are in that file are taken\n"
-        "from it, and only the rest is measured. With --input, on that gradient.",
+        "Measures what it costs to encode, check and sum gradients, and writes that to FILE, for\n"
+        "'tersegrad plan --probe FILE': for every preset (or --recipes), for 65 thousand, 1 million and 8 million\n"
+        "elements (or --n), with one thread and with --threads. --device cuda measures the GPU as well, and copies\n"
+        "of messages between it and the host. --input measures on that gradient.\n"
+        "Started by mpirun, it also measures the network between the processes: latency, bandwidth by size of\n"
+        "message, and all-reduces in fp32 and bf16. --probe takes what is in that file from it, and measures the rest.",
     .examples = "tersegrad probe machine.json\n"
                 "tersegrad probe --recipes 'bf16;adacomp' --threads 4 machine.json\n"
                 "tersegrad probe --device cuda machine.json\n"

@@ -2,9 +2,9 @@
 #ifndef CLI_PROBE_CODECS_H
 #define CLI_PROBE_CODECS_H
 
-#include "probe_room.h"
+#include "probe_workspace.h"
 
 /* Adds a row for each recipe, number of threads and size. A byte is copied in `copy` seconds. */
-int cli_costs_measure(cli_costs *out, const cli_measuring *how, double copy, cli_room *r);
+int cli_costs_measure(cli_costs *out, const cli_measuring *how, double copy, cli_workspace *w);
 
 #endif

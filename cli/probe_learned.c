@@ -16,7 +16,7 @@ enum { RANKS = 2, LAPS = 8, ROUND_MAX = 100, ROUND_MIN = 4, FIRST = 2 };
 enum { LAP_LEAD = 0, LAP_FOLLOW = 2, LAP_SERVE = 4, LAP_TAKE = 6, LAP_FINISH = 7 };
 
 /* The recipe with the shortest phases before codes are sent. */
-static void hurry(char *out, size_t cap, const char *recipe)
+static void shorten_phases(char *out, size_t cap, const char *recipe)
 {
     static const char *const left_out[] = {"dense=", "learn=", "enough="};
     static const char name[] = "autoencoder";
@@ -85,7 +85,7 @@ typedef struct pair {
     tg_exchange *ranks[RANKS];
     void *grads[RANKS][CLI_TENSOR_MAX];
     const cli_tensors *tensors;
-    cli_room *room;
+    cli_workspace *workspace;
     uint32_t threads;
     double laps[RANKS][LAPS]; /* of the last step */
     double lead_len;
@@ -98,17 +98,17 @@ static int fail(tg_status status, const tg_detail *why)
 
 static int open_pair(pair *p, const char *recipe)
 {
-    char hurried[2 * TG_RECIPE_CAP];
+    char shortened[2 * TG_RECIPE_CAP];
     tg_options opt = TG_OPTIONS_INIT;
     tg_detail why = {""};
     tg_status status = TG_OK;
-    hurry(hurried, sizeof hurried, recipe);
+    shorten_phases(shortened, sizeof shortened, recipe);
     opt.threads = p->threads;
     opt.has_seed = 1;
-    opt.device = p->room->device->gpu;
+    opt.device = p->workspace->device->gpu;
     for (uint32_t r = 0; r < RANKS && status == TG_OK; r++) {
-        cli_tensors_place(p->grads[r], p->tensors, p->room->sums[r]);
-        status = tg_exchange_new(&p->ranks[r], hurried, p->tensors->of, p->tensors->tensor_n, r, RANKS, &opt, &why);
+        cli_tensors_place(p->grads[r], p->tensors, p->workspace->sums[r]);
+        status = tg_exchange_new(&p->ranks[r], shortened, p->tensors->of, p->tensors->tensor_n, r, RANKS, &opt, &why);
     }
     return fail(status, &why);
 }
@@ -128,11 +128,11 @@ static int carry(const pair *p, const tg_op ops[RANKS])
         for (uint32_t to = 0; to < RANKS && code == CLI_OK; to++) {
             const tg_span *out = &ops[from].sends[to], *in = &ops[to].recvs[from];
             if (out->len > 0 && in->len == out->len) {
-                code = cli_device_copy(p->room->device, in->data, out->data, (size_t)out->len);
+                code = cli_device_copy(p->workspace->device, in->data, out->data, (size_t)out->len);
             }
         }
     }
-    return code == CLI_OK ? cli_device_wait(p->room->device) : code;
+    return code == CLI_OK ? cli_device_wait(p->workspace->device) : code;
 }
 
 /* Lets both ranks come to their next operation. *more: there is one. */
@@ -140,17 +140,17 @@ static int lap(pair *p, tg_op ops[RANKS], size_t number, int *more)
 {
     tg_detail why = {""};
     for (uint32_t r = 0; r < RANKS; r++) {
-        double begin = cli_room_now(p->room, p->threads);
+        double begin = cli_workspace_now(p->workspace, p->threads);
         tg_status status = tg_exchange_next(p->ranks[r], &ops[r], &why);
         if (number < LAPS) {
-            p->laps[r][number] = cli_room_now(p->room, p->threads) - begin;
+            p->laps[r][number] = cli_workspace_now(p->workspace, p->threads) - begin;
         }
         if (status < 0) {
             return fail(status, &why);
         }
         *more = status == TG_MORE;
     }
-    return p->room->code;
+    return p->workspace->code;
 }
 
 static int step(pair *p, uint64_t number)
@@ -158,8 +158,8 @@ static int step(pair *p, uint64_t number)
     tg_detail why = {""};
     int code = CLI_OK, more = 1;
     for (uint32_t r = 0; r < RANKS && code == CLI_OK; r++) {
-        const float *values = cli_room_values(p->room, p->tensors, number + 3 * r);
-        code = cli_device_copy(p->room->device, p->room->sums[r], values, p->tensors->n * sizeof *values);
+        const float *values = cli_workspace_gradients(p->workspace, p->tensors, number + 3 * r);
+        code = cli_device_copy(p->workspace->device, p->workspace->sums[r], values, p->tensors->n * sizeof *values);
         code = code == CLI_OK ? fail(tg_exchange_begin(p->ranks[r], number, p->grads[r], &why), &why) : code;
     }
     for (size_t i = 0; more && code == CLI_OK; i++) {
@@ -193,12 +193,12 @@ static void take_laps(double *parts[PART_N], size_t round, const pair *p, uint32
 
 /* Seconds of each part on a set of tensors; *mask_len: bytes of indices. */
 static int time_parts(double out[PART_N], double *mask_len, const sizes *s, const cli_recipe_cost *row,
-                      const cli_tensors *t, cli_room *r, double seconds)
+                      const cli_tensors *t, cli_workspace *w, double seconds)
 {
     static double rounds[PART_N][ROUND_MAX];
     double *parts[PART_N] = {rounds[LOAD], rounds[LEAD], rounds[FOLLOW], rounds[DECODE], rounds[FINISH]};
     int is_server = strstr(row->recipe, "autoencoder@server") != NULL;
-    pair p = {.tensors = t, .room = r, .threads = row->threads};
+    pair p = {.tensors = t, .workspace = w, .threads = row->threads};
     double begin = cli_clock_now(), lead_len = 0;
     size_t n = 0;
     int code = open_pair(&p, row->recipe);
@@ -228,11 +228,11 @@ static cli_pass_cost cost_of(int part, const double lo[PART_N], const sizes *so,
     if (part == DECODE) {
         return (cli_pass_cost){.element = fmax(0, lo[part] - tiny) / so->elements[pass], .call = tiny};
     }
-    return cli_room_solve((cli_size){so->elements[pass], so->chunks[pass], lo[part]},
-                          (cli_size){ss->elements[pass], ss->chunks[pass], sh[part]}, tiny);
+    return cli_pass_cost_solve((cli_size){so->elements[pass], so->chunks[pass], lo[part]},
+                               (cli_size){ss->elements[pass], ss->chunks[pass], sh[part]}, tiny);
 }
 
-int cli_learned_measure(cli_recipe_cost *row, cli_room *r, double seconds)
+int cli_learned_measure(cli_recipe_cost *row, cli_workspace *w, double seconds)
 {
     static cli_tensors lo, sh, tiny;
     double a[PART_N], b[PART_N], c[PART_N] = {0}, mask_len = 0, none = 0;
@@ -242,10 +242,10 @@ int cli_learned_measure(cli_recipe_cost *row, cli_room *r, double seconds)
     cli_tensors_tiny(&tiny);
     int code = find_sizes(&so, row->recipe, &lo);
     code = code == CLI_OK ? find_sizes(&ss, row->recipe, &sh) : code;
-    code = code == CLI_OK ? time_parts(a, &mask_len, &so, row, &lo, r, 0.7 * seconds) : code;
-    code = code == CLI_OK ? time_parts(b, &none, &ss, row, &sh, r, 0.3 * seconds) : code;
-    if (code == CLI_OK && r->device->gpu != NULL) {
-        code = time_parts(c, &none, &ss, row, &tiny, r, 0.1 * seconds);
+    code = code == CLI_OK ? time_parts(a, &mask_len, &so, row, &lo, w, 0.7 * seconds) : code;
+    code = code == CLI_OK ? time_parts(b, &none, &ss, row, &sh, w, 0.3 * seconds) : code;
+    if (code == CLI_OK && w->device->gpu != NULL) {
+        code = time_parts(c, &none, &ss, row, &tiny, w, 0.1 * seconds);
     }
     if (code != CLI_OK) {
         return code;

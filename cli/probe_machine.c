@@ -21,15 +21,15 @@ int cli_machine_measure(cli_machine *out, const cli_measuring *how)
 {
     static const cli_device cpu = {NULL};
     cli_measuring own = *how;
-    cli_room r;
+    cli_workspace w;
     own.device = &cpu;
-    int code = cli_room_open(&r, &own);
+    int code = cli_workspace_open(&w, &own);
     cli_machine_kind(out->kind);
     out->cores = cli_machine_cores();
-    code = code == CLI_OK ? cli_parts_measure(out, r.host, r.sums[0], (size_t)cli_measuring_largest(how)) : code;
-    code = code == CLI_OK ? cli_costs_measure(&out->costs, &own, out->copy, &r) : code;
+    code = code == CLI_OK ? cli_parts_measure(out, w.host, w.sums[0], (size_t)cli_measuring_largest(how)) : code;
+    code = code == CLI_OK ? cli_costs_measure(&out->costs, &own, out->copy, &w) : code;
     cli_progress_clear();
-    cli_room_close(&r);
+    cli_workspace_close(&w);
     return code;
 }
 
@@ -37,14 +37,14 @@ int cli_gpu_measure(cli_gpu *out, const cli_measuring *how)
 {
     static const uint32_t one = 1;
     cli_measuring own = *how;
-    cli_room r;
+    cli_workspace w;
     own.threads = &one;
     own.thread_n = 1;
-    int code = cli_room_open(&r, &own);
+    int code = cli_workspace_open(&w, &own);
     snprintf(out->kind, sizeof out->kind, "%s", cli_device_name(how->device));
-    code = code == CLI_OK ? cli_gpu_copies(out, &r, (size_t)cli_measuring_largest(how)) : code;
-    code = code == CLI_OK ? cli_costs_measure(&out->costs, &own, out->copy, &r) : code;
+    code = code == CLI_OK ? cli_gpu_copies(out, &w, (size_t)cli_measuring_largest(how)) : code;
+    code = code == CLI_OK ? cli_costs_measure(&out->costs, &own, out->copy, &w) : code;
     cli_progress_clear();
-    cli_room_close(&r);
+    cli_workspace_close(&w);
     return code;
 }

@@ -80,7 +80,7 @@ static int can_listen(const bench *b)
 }
 
 /* As a reducer waits for the operation of a group. */
-static tg_status fly(bench *b, const tg_op *op)
+static tg_status start_and_wait(bench *b, const tg_op *op)
 {
     tg_link *link = b->world->link;
     tg_status status = link->start(link, 0, op, NULL);
@@ -111,7 +111,7 @@ static tg_status carry(bench *b, int talk, size_t len)
     if (talk >= EXCHANGE || !can_listen(b)) {
         return w->link->carry(w->link, &op, NULL);
     }
-    return sent + received > 0 ? fly(b, &op) : TG_OK;
+    return sent + received > 0 ? start_and_wait(b, &op) : TG_OK;
 }
 
 static int perform(bench *b, int talk, size_t len)
@@ -149,7 +149,7 @@ static double spun_now(const bench *b)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void rest(double seconds)
+static void sleep_for(double seconds)
 {
     const struct timespec t = {0, (long)(seconds * 1e9)};
     (void)nanosleep(&t, NULL);
@@ -161,7 +161,7 @@ static void rest(double seconds)
 static double time_once(bench *b, int talk, size_t len, double before)
 {
     double slowest = -1;
-    rest(before);
+    sleep_for(before);
     if (MPI_Barrier(MPI_COMM_WORLD) != MPI_SUCCESS) {
         return -1;
     }
@@ -246,7 +246,7 @@ static void fit(cli_network *n, double shift, double sustained, const cli_world 
 static double share_alone(const bench *b)
 {
     double begin = cli_clock_now(), spun = spun_now(b);
-    rest(10 * pause);
+    sleep_for(10 * pause);
     return (spun_now(b) - spun) / (cli_clock_now() - begin);
 }
 

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -13,18 +12,6 @@
 
 #include "clock.h"
 #include "fail.h"
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double cli_median(double *values, size_t n)
-{
-    qsort(values, n, sizeof *values, by_value);
-    return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
 
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
 
@@ -96,16 +83,16 @@ static int connect_ends(int ends[2])
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof address;
-    int door = socket(AF_INET, SOCK_STREAM, 0);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
     ends[0] = socket(AF_INET, SOCK_STREAM, 0);
     ends[1] = -1;
-    if (door >= 0 && ends[0] >= 0 && bind(door, (struct sockaddr *)(void *)&address, len) == 0 &&
-        listen(door, 1) == 0 && getsockname(door, (struct sockaddr *)(void *)&address, &len) == 0 &&
+    if (listener >= 0 && ends[0] >= 0 && bind(listener, (struct sockaddr *)(void *)&address, len) == 0 &&
+        listen(listener, 1) == 0 && getsockname(listener, (struct sockaddr *)(void *)&address, &len) == 0 &&
         connect(ends[0], (struct sockaddr *)(void *)&address, len) == 0) {
-        ends[1] = accept(door, NULL, NULL);
+        ends[1] = accept(listener, NULL, NULL);
     }
-    if (door >= 0) {
-        close(door);
+    if (listener >= 0) {
+        close(listener);
     }
     return ends[1] >= 0;
 }

@@ -10,9 +10,6 @@ int cli_parts_measure(cli_machine *out, const float *values, float *scratch, siz
 /* Adds bf16 to bf16 as an all-reduce of halves does: widened, added, rounded. */
 void cli_add_halves(uint16_t *to, const uint16_t *from, size_t n);
 
-/* The median of n > 0 values, which are sorted. */
-double cli_median(double *values, size_t n);
-
 /* An exchange of one rank, which does all the work of a step and sends nothing. */
 typedef struct cli_solo {
     tg_exchange *exchange;

@@ -126,6 +126,7 @@ static int join(cli_world *out, const cli_args *args)
     cli_fail_as(out->rank);
     if (args->checkpoint != NULL) {
         (void)snprintf(checkpoint, sizeof checkpoint, "%s", args->checkpoint);
+        is_saved = args->resume && access(checkpoint, R_OK) == 0;
     }
     struct sigaction action;
     memset(&action, 0, sizeof action);

@@ -110,10 +110,10 @@ class Cifar10(Set):
 class Mnist(Set):
     """Digits of the idx files, with a border to 32x32; no augmentation."""
 
-    outputs, channels = 10, 1
+    name, outputs, channels = "mnist", 10, 1
 
     def __init__(self, device, dtype, settings):
-        self.device, self.dtype, here = device, dtype, folder("mnist")
+        self.device, self.dtype, here = device, dtype, folder(self.name)
         self.images, self.labels = (part[:settings["limit"]] for part in self._read(here, "train"))
         self.test_images, self.test_labels = self._read(here, "t10k")
 
@@ -133,6 +133,12 @@ class Mnist(Set):
 
     def test(self, batch=2000):
         yield from zip(self.test_images.split(batch), self.test_labels.split(batch))
+
+
+class Fashion(Mnist):
+    """Clothes, in files like those of the digits."""
+
+    name = "fashion"
 
 
 class Speech(Mnist):
@@ -235,4 +241,4 @@ class Text(Set):
         yield from zip(inputs.split(batch), targets.split(batch))
 
 
-SETS = {"cifar10": Cifar10, "mnist": Mnist, "text": Text, "speech": Speech, "camvid": CamVid}
+SETS = {"cifar10": Cifar10, "mnist": Mnist, "fashion": Fashion, "text": Text, "speech": Speech, "camvid": CamVid}

@@ -9,6 +9,8 @@ A grid is a TOML file under experiments/grids: `settings` that all trainings sha
 of `runs`, each with settings of its own; `seeds` of the grid or of a run. Each finished training is a line of JSON in
 experiments/kept/GRID.jsonl, with all its settings; a training whose settings stand there already is not run again.
 
+A setting of a run that is a list stands for a run with each of its values. Where two runs are the same training, it is run once.
+
 A run may have a `priority` (a number, or one for each seed; 9 if it has none): the lowest of all grids go first, then the lowest seeds.
 It may have `cost`, the seconds that it takes alone. With --limit, or on SIGTERM, trainings save a checkpoint at the end of an epoch, and
 the next call continues them. With --whole a training is started only if it is likely to end within the limit: by its cost, and by the pace
@@ -17,6 +19,7 @@ of those that run. A training that fails is told and logged, and run once more i
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -64,10 +67,19 @@ def read_grid(path):
         priorities = run.get("priority", 9)
         if not isinstance(priorities, list):
             priorities = [priorities] * len(seeds)
-        own = {name: value for name, value in run.items() if name not in NOT_SETTINGS}
-        for seed, priority in zip(seeds, priorities, strict=True):
-            out.append(Training(path.stem, dict(grid.get("settings", {}), **own, seed=seed), priority, run.get("cost", COST)))
-    return in_order(out)
+        for own in combinations({name: value for name, value in run.items() if name not in NOT_SETTINGS}):
+            for seed, priority in zip(seeds, priorities, strict=True):
+                out.append(Training(path.stem, {**grid.get("settings", {}), **own, "seed": seed}, priority, run.get("cost", COST)))
+    first = {}  # of equal trainings
+    for training in in_order(out):
+        first.setdefault(training.key, training)
+    return list(first.values())
+
+
+def combinations(settings):
+    """Settings with one value of every list."""
+    choices = [value if isinstance(value, list) else [value] for value in settings.values()]
+    return [dict(zip(settings, chosen)) for chosen in itertools.product(*choices)]
 
 
 def in_order(trainings):
@@ -246,6 +258,8 @@ def main():
             small = {key(dict(each.settings, seed=0)): shortened(each) for each in reversed(waiting)}  # one seed of each
             return Runner(small.values(), options.jobs, options.limit, pathlib.Path(folder), pathlib.Path(folder) / "work").run()
     with mps.daemon(options.work, options.mps) as environment:
+        if environment is not None:
+            environment.setdefault("TG_CODEC", "host")  # see experiments/README.md
         return Runner(waiting, options.jobs, options.limit, options.out, options.work, options.whole, environment).run()
 
 

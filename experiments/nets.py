@@ -96,13 +96,23 @@ def speech_cnn(classes=10, width=64, channels=40):
                          nn.Flatten(), nn.Linear(4 * width, classes))
 
 
-def speech_dnn(classes=10, width=512, channels=40):
-    """Four dense layers over 64 frames."""
-    layers, inputs = [nn.Flatten()], 64 * channels
+def dense_layers(inputs, classes, width):
+    """Four dense layers."""
+    layers = [nn.Flatten()]
     for _ in range(3):
         layers += [nn.Linear(inputs, width), nn.ReLU()]
         inputs = width
     return nn.Sequential(*layers, nn.Linear(width, classes))
+
+
+def speech_dnn(classes=10, width=512, channels=40):
+    """Over 64 frames."""
+    return dense_layers(64 * channels, classes, width)
+
+
+def image_dnn(classes=10, width=512, channels=3):
+    """Over 32x32 images."""
+    return dense_layers(32 * 32 * channels, classes, width)
 
 
 class PspNet(nn.Module):
@@ -194,7 +204,7 @@ def gpt(symbols, width=384, length=256, dropout=0.0):
 
 
 MODELS = {"resnet18": resnet18, "resnet50": resnet50, "resnet101": resnet101, "small-cnn": small_cnn, "char-lstm": CharLSTM,
-          "transformer": Transformer, "gpt": gpt, "speech-cnn": speech_cnn, "speech-dnn": speech_dnn, "pspnet": PspNet}
+          "transformer": Transformer, "gpt": gpt, "speech-cnn": speech_cnn, "speech-dnn": speech_dnn, "image-dnn": image_dnn, "pspnet": PspNet}
 
 
 def make(settings, data):

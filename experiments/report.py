@@ -13,8 +13,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "bench"))
+import claims
 from plots import plot
-from rows import read, spread
+from rows import difference, read, spread
+from settings import DEFAULTS
 from tables import put_table
 
 HEADING = "## Schemes in one setting: ResNet-18 on CIFAR-10"
@@ -33,13 +35,9 @@ def table(rows):
 
 
 def dense_of(rows):
-    return next((row for row in rows if row.settings["recipe"] == "dense" and not row.is_local), None)
-
-
-def difference(row, dense):
-    if dense is None or row is dense or row.accuracy is None or dense.accuracy is None:
-        return ""
-    return f"{row.accuracy - dense.accuracy:+.2f}"
+    """Dense training at the common rate, if there is any at that."""
+    dense = [row for row in rows if row.settings["recipe"] == "dense" and not row.is_local]
+    return min(dense, key=lambda row: row.settings["rate"] != DEFAULTS["rate"], default=None)
 
 
 def section(rows):
@@ -107,25 +105,26 @@ def language(rows):
     yield "## Language models with local steps"
     yield ""
     yield ("The text of Shakespeare's plays by characters; the last tenth is the test part. Workers take H steps with AdamW, and average how far "
-           "they came. *Ratio* counts all steps. The loss is that of the last epoch. *Closed*: after the last round, one exchange of what residuals "
-           "still hold. `TG_DATA=DIR experiments/grid.py text`:")
+           "they came. *Ratio* counts all steps. The loss is that of the last epoch; *to dense frames* is beside the same H and rate, *to dense in "
+           "every step* beside the best rate of that. *Closed*: after the last round, one exchange of what residuals still hold. `TG_DATA=DIR experiments/grid.py text`:")
     yield ""
     for model in dict.fromkeys(row.settings["model"] for row in rows):
         own = [row for row in rows if row.settings["model"] == model]
         s, run = own[0].settings, own[0].runs[0]
         yield (f"`{model}`: {run['parameters']:,} parameters, {s['workers']} workers × batch {s['batch']} × {s['length']} characters, "
-               f"{run['steps']:,} steps, AdamW inside (rate {s['rate']:g}, weight decay {s['decay']:g}, dropout {s['dropout']:g}), a cosine to 0.")
+               f"{run['steps']:,} steps, AdamW inside (weight decay {s['decay']:g}, dropout {s['dropout']:g}), a cosine to 0.")
         yield ""
-        yield ("| recipe | H | exchange | seeds | test loss | to dense frames at the same H, % | to dense in every step, % | "
+        yield ("| recipe | H | rate | exchange | seeds | test loss | to dense frames, % | to dense in every step, % | "
                "sent by a worker, whole run | ratio | frame ratio |")
-        yield "|---|---|---|---|---|---|---|---|---|---|"
-        every_step = dense_of(own)
-        for row in sorted(own, key=lambda row: (schedule_key(row), row.ratio or 0)):
-            h = row.settings["local_steps"]
-            same = next((each for each in own if each.settings["recipe"] == "dense" and each.settings["local_steps"] == h and not each.outside()), None)
+        yield "|---|---|---|---|---|---|---|---|---|---|---|"
+        dense = [row for row in own if row.settings["recipe"] == "dense" and not row.outside() and row.losses]
+        every_step = min((row for row in dense if row.settings["local_steps"] == 1), key=lambda row: row.loss, default=None)
+        for row in sorted(own, key=lambda row: (schedule_key(row), row.settings["rate"], row.ratio or 0)):
+            h, rate = row.settings["local_steps"], row.settings["rate"]
+            same = next((each for each in dense if (each.settings["local_steps"], each.settings["rate"]) == (h, rate)), None)
             loss = spread(row.losses, 4) if row.losses else "diverged"
             recipe = ", ".join([f"`{row.settings['recipe']}`", *row.outside()])
-            yield (f"| {recipe} | {h} | {row.exchange} | {', '.join(map(str, row.seeds))} | {loss} | {loss_to(row, same)} | "
+            yield (f"| {recipe} | {h} | {rate:g} | {row.exchange} | {', '.join(map(str, row.seeds))} | {loss} | {loss_to(row, same)} | "
                    f"{loss_to(row, every_step)} | {' | '.join(row.byte_cells())} |")
         yield ""
 
@@ -217,6 +216,9 @@ def put_all(kept, page, readme, images):
                             ("text", language, read(kept / "text.jsonl")),
                             ("sharded", sharded, read(kept / "sharded.jsonl")), ("adacomp", small, read(kept / "adacomp.jsonl"))):
         if own:
+            put_section(page, name, list(make(own)))
+    for name, make in claims.TABLES.items():
+        if own := read(kept / "claims.jsonl"):
             put_section(page, name, list(make(own)))
     longest = [row for row in rows if row.settings["epochs"] == 30]
     if readme is not None and longest:

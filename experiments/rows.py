@@ -16,6 +16,7 @@ class Row:
         finished = [run for run in runs if run["status"] == "finished"]
         self.accuracies = [100 * run["accuracy"] for run in finished]
         self.losses = [run["test_loss"] for run in finished if "test_loss" in run]
+        self.train_losses = [run["curve"][-1]["train_loss"] for run in finished if run.get("curve")]
         self.sent = mean([run["meter"]["sent"] for run in finished]) if finished else None
         self.sent_per_step = mean([run["meter"]["sent"] / run["steps"] for run in finished]) if finished else None
         self.ratio = mean([run["ratio"] for run in finished]) if finished else None
@@ -29,6 +30,11 @@ class Row:
     @property
     def loss(self):
         return mean(self.losses) if self.losses else None
+
+    @property
+    def train_loss(self):
+        """Of the last epoch."""
+        return mean(self.train_losses) if self.train_losses else None
 
     @property
     def is_local(self):
@@ -58,7 +64,9 @@ class Row:
     def accuracy_cell(self):
         if not self.accuracies:
             return "diverged"
-        return spread(self.accuracies, 2) + (f" ({len(self.diverged)} of {len(self.runs)} diverged)" if self.diverged else "")
+        told = spread(self.accuracies, 2) + (f" ({len(self.diverged)} of {len(self.runs)} diverged)" if self.diverged else "")
+        before = [100 * run["before_closing"]["test_accuracy"] for run in self.runs if run.get("before_closing")]
+        return told + (f" ({spread(before, 2)} before closing)" if before else "")
 
     def byte_cells(self):
         return ["", "", ""] if self.sent is None else [size(self.sent), f"{self.ratio:,.1f}", f"{self.frame_ratio:,.1f}"]
@@ -66,6 +74,13 @@ class Row:
 
 def mean(values):
     return sum(values) / len(values)
+
+
+def difference(row, dense):
+    """Points of accuracy that a row is above dense."""
+    if dense is None or row is dense or row.accuracy is None or dense.accuracy is None:
+        return ""
+    return f"{row.accuracy - dense.accuracy:+.2f}"
 
 
 def spread(values, digits):

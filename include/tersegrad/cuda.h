@@ -50,6 +50,11 @@ TG_API uint32_t tg_cuda_refused(const tg_device *device);
 TG_API tg_status tg_cuda_follow(tg_device *device, void *stream, tg_detail *why) TG_CHECKED;
 TG_API tg_status tg_cuda_lead(tg_device *device, void *stream, tg_detail *why) TG_CHECKED;
 
+/* Another stream of the same GPU in place of that of tg_cuda_open: what the device does from now on is put on it, and comes after all
+ * that it was given before. Costs nothing if it is the same one. Both must outlive the device or the next call. Not while codecs,
+ * exchanges or links of the device are at work. */
+TG_API tg_status tg_cuda_move(tg_device *device, void *stream, tg_detail *why) TG_CHECKED;
+
 /* Waits for the stream. Fails if something on it has failed, kernels of the caller's own included. */
 TG_API tg_status tg_cuda_wait(tg_device *device, tg_detail *why) TG_CHECKED;
 

@@ -120,12 +120,21 @@ class Scatter(Exchange):
 
     _new = "tg_scatter_new"
 
-    def begin(self, step: int, addresses: Sequence[int]) -> Tuple[List[Memory], List[Memory]]:
-        """Encodes the tensors at the addresses. Returns address and length of what to send to each rank, and of where to receive."""
+    sends: List[Memory] = []  # of the step that was begun last: what to send to each rank, ...
+    recvs: List[Memory] = []  # ... and where to receive from it
+    _spans: Tuple[bytes, bytes] = (b"", b"")
+
+    def begin(self, step: int, addresses: Sequence[int]) -> bool:
+        """Encodes the tensors at the addresses. Returns whether `sends` or `recvs` are others than in the step before."""
         op = Op()
         call("tg_scatter_begin", ctypes.byref(op), self.handle, step, pointers(addresses))
-        sends, recvs = ([(span.data or 0, span.len) for span in spans[:op.world]] for spans in (op.sends, op.recvs))
-        return sends, recvs
+        length = op.world * ctypes.sizeof(Span)
+        spans = ctypes.string_at(op.sends, length), ctypes.string_at(op.recvs, length)
+        if spans == self._spans:
+            return False
+        self._spans = spans
+        self.sends, self.recvs = ([(span.data or 0, span.len) for span in each[:op.world]] for each in (op.sends, op.recvs))
+        return True
 
     def end(self, addresses: Sequence[int], divisor: float) -> None:
         """After the operation: writes sums over `divisor` to the addresses."""

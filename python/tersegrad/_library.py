@@ -185,6 +185,7 @@ _CUDA_CHECKED: Dict[str, Any] = {
     "tg_cuda_open": [POINTER(c_void_p), c_int, c_void_p],
     "tg_cuda_follow": [c_void_p, c_void_p],
     "tg_cuda_lead": [c_void_p, c_void_p],
+    "tg_cuda_move": [c_void_p, c_void_p],
     "tg_cuda_link_new": [POINTER(POINTER(Link)), c_void_p, POINTER(Link), c_uint32],
     "tg_wire_link_new": [POINTER(POINTER(Link)), c_void_p, POINTER(Link), POINTER(Wire), c_uint32, c_uint32, c_uint32],
 }

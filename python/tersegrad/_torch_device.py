@@ -46,8 +46,9 @@ class Device:
         handle = ctypes.c_void_p()
         call("tg_cuda_open", ctypes.byref(handle), of.index or 0, self.stream.cuda_stream if self.stream else None)
         self.handle = handle
+        self._now = self.stream.cuda_stream if self.stream else 0
         self._why = Detail()  # of the calls that every bucket makes
-        weakref.finalize(self, _close, handle, self.stream).atexit = False
+        weakref.finalize(self, _close, handle, self.stream).atexit = False  # streams of PyTorch stay
 
     def follow(self) -> Any:
         """Marks what is under way on the current stream now; `catch_up` has the library's work wait for it."""
@@ -65,6 +66,14 @@ class Device:
         """The library's work from now on waits for what is under way on the current stream now."""
         if self.stream is not None and lib.tg_cuda_follow(self.handle, _raw_stream(self.of), self._why) != OK:
             raise Error(self._why.text.decode(errors="replace"), "LINK")
+
+    def join(self) -> None:
+        """The library's work from now on is put on the current stream. That takes no events where it was there before."""
+        if self.stream is not None:
+            now = _raw_stream(self.of)
+            if now != self._now:
+                call("tg_cuda_move", self.handle, now)
+                self.stream, self._now = torch.cuda.current_stream(self.of), now
 
     def finish(self) -> None:
         """Waits for the library's work."""

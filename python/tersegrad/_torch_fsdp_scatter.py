@@ -5,14 +5,13 @@
     carry     messages between all ranks, on the process group that FSDP gives
     sum       decoded values in fp32, in rank order, over the divisor; then rounded once to the reduce dtype
 
-On a GPU all of it is in the order of streams: the library has one of its own, which waits for the current one; messages are carried in its
-order, too; and the current one waits for its end.
+On a GPU all of it is on the current stream, which FSDP has for reduce-scatters, and messages are carried in its order.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, List, Optional, Sequence, Tuple, cast
+from typing import Any, ContextManager, List, Optional, Sequence, Tuple, cast
 
 import torch
 import torch.distributed as dist
@@ -43,7 +42,6 @@ class _Messages:
     """The messages of one direction, where the library has them. A rank sends itself nothing."""
 
     def __init__(self, spans: List[Memory], of: torch.device, device: Optional[Device]) -> None:
-        self.spans = spans
         self.len = sum(length for _, length in spans)
         nothing = torch.empty(0, dtype=torch.uint8, device=of)
         self.tensors = [_bytes_at(address, length, device) if length > 0 else nothing for address, length in spans]
@@ -69,6 +67,11 @@ def _carry(recvs: List[torch.Tensor], sends: List[torch.Tensor], group: Any) -> 
             work.wait()
 
 
+def _noted() -> ContextManager[Any]:
+    """A range in traces. One that nobody records takes as long as some kernels."""
+    return record_function(RANGE) if torch.autograd.profiler._is_profiler_enabled else contextlib.nullcontext()
+
+
 def divisor_of(op: Any, world: int) -> float:
     """What a sum is divided by, for an operation of torch.distributed."""
     kind, kinds = getattr(op, "op", op), cast(Any, dist.ReduceOp.RedOpType)
@@ -92,6 +95,7 @@ class ScatterComm(_Base):  # type: ignore[misc]
         self._group, self._device = group, device
         tensor = TensorSpec(group.name, (group.shards * group.row_n,), "other", group.dtype)
         self.exchange = Scatter(recipe, [tensor], group.shard, group.shards, dict(options, device=device))
+        self._dtype = getattr(torch, group.dtype)
         self.step = 0
         self.sent = 0  # bytes that were given to the process group for other ranks
         self._sends: Optional[_Messages] = None
@@ -100,7 +104,6 @@ class ScatterComm(_Base):  # type: ignore[misc]
     def allocate(self, size: Sequence[Any], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
-    @torch.no_grad()
     def __call__(self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False) -> Any:
         if async_op:
             raise Error("a compressed reduce-scatter is in the order of its stream, and not by async_op")
@@ -109,11 +112,9 @@ class ScatterComm(_Base):  # type: ignore[misc]
             self._fail(input_tensor.device, group)
             raise trouble
         divisor = divisor_of(op, group.size())
-        with record_function(RANGE):
-            self._catch_up()
+        with _noted():
             self._exchange_messages(*self._begin(input_tensor), group)
             self.exchange.end([output_tensor.data_ptr()], divisor)
-            self._lead()
         self.step += 1
         return None
 
@@ -121,38 +122,30 @@ class ScatterComm(_Base):  # type: ignore[misc]
         row_n = given.numel() // self._group.shards
         if row_n != self._group.row_n:
             return self._group.missing(row_n)
-        dtype = str(given.dtype).split(".")[-1]
-        if dtype != self._group.dtype or out.dtype != given.dtype:
+        if given.dtype != self._dtype or out.dtype != given.dtype:
             return Error(f"the gradients of '{self._group.name}' are reduced in {given.dtype}, and were to be in {self._group.dtype} when compress() was "
                          "called", "MISMATCH")
         return None
 
     def _begin(self, given: torch.Tensor) -> Tuple[_Messages, _Messages]:
         """Encodes rows. What to send, and where to receive."""
-        sends, recvs = self.exchange.begin(self.step, [given.data_ptr()])
-        if self._sends is None or self._recvs is None or (self._sends.spans, self._recvs.spans) != (sends, recvs):
-            self._sends, self._recvs = (_Messages(spans, given.device, self._device) for spans in (sends, recvs))
+        if self._device is not None:
+            self._device.join()
+        moved = self.exchange.begin(self.step, [given.data_ptr()])
+        if self._sends is None or self._recvs is None or moved:
+            spans = self.exchange.sends, self.exchange.recvs
+            self._sends, self._recvs = (_Messages(each, given.device, self._device) for each in spans)
         return self._sends, self._recvs
 
-    def _exchange_messages(self, sends: _Messages, recvs: _Messages, group: Any, fails: bool = False) -> None:
-        with contextlib.nullcontext() if self._device is None else self._device.on(self._device.stream):
-            if fails:
-                sends.fail()
-            _carry(recvs.tensors, sends.tensors, group)
+    def _exchange_messages(self, sends: _Messages, recvs: _Messages, group: Any) -> None:
+        _carry(recvs.tensors, sends.tensors, group)
         self.sent += sends.len
 
+    @torch.no_grad()
     def _fail(self, device: torch.device, group: Any) -> None:
         """The others, who wait for this rank, learn that it has failed."""
-        zeros = torch.zeros(self._group.shards * self._group.row_n, dtype=getattr(torch, self._group.dtype), device=device)
-        self._catch_up()
-        self._exchange_messages(*self._begin(zeros), group, fails=True)
+        zeros = torch.zeros(self._group.shards * self._group.row_n, dtype=self._dtype, device=device)
+        sends, recvs = self._begin(zeros)
+        sends.fail()
+        self._exchange_messages(sends, recvs, group)
         self.exchange.cancel()
-        self._lead()
-
-    def _catch_up(self) -> None:
-        if self._device is not None:
-            self._device.meet()
-
-    def _lead(self) -> None:
-        if self._device is not None:
-            self._device.lead()

@@ -5,7 +5,6 @@ Steps is the base of State (gradients come in buckets; torch/__init__.py) and Re
 
 import atexit
 import math
-import operator
 import sys
 import threading
 import time
@@ -13,16 +12,16 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 import torch
 
+from . import _torch_states as saved_states
 from ._exchange import Exchange, Flight
-from ._library import Error, Meter, Rules, TensorSpec, canonical
+from ._library import Error, Rules, TensorSpec, canonical
 from ._torch_advice import Advice
+from ._torch_counts import Counts
 from ._torch_group import is_ready
 from ._torch_hosts import Hosts, common_size, given_size, learns, own_name
 from ._torch_model import Described, describe, dtype_name, find, syncs_norms
 from ._torch_place import Place
 
-_FORMAT = 1  # of state_dict
-_COUNTS = (*(field[0] for field in Meter._fields_), "seconds")  # of steps: what the library counts, and seconds in all
 GROUP_LEN = 16 << 20   # bytes of gradients that are encoded and sent together
 GPU_GROUP_LEN = 128 << 20  # the same on a GPU, where the kernels of a group have a latency of their own
 SMALL_LEN = 4 << 20    # a model of so many or fewer is one group: what overlap gains there is less than a group's messages cost
@@ -81,8 +80,7 @@ class Steps(Place):
         self._factor = 1.0     # by which gradients are scaled in this step
         self._scaled: List[torch.Tensor] = []  # those gradients
         self._failure: Optional[Error] = None  # one that is for good
-        self._last: List[float] = [0] * len(_COUNTS)
-        self._total = self._last
+        self._counts = Counts()
         self._begin()
         if is_ready() or process_group is not None:
             self._join()
@@ -325,16 +323,11 @@ class Steps(Place):
         meter = self._made().last()
         if not self._flying_now().overlaps:
             meter.exposed_ns = int(1e9 * seconds)  # all of it, also what was done before the library was waiting
-        self._last = [*(getattr(meter, name) for name in _COUNTS[:-1]), seconds]
-        self._total = list(map(operator.add, self._total, self._last))
-        if self._advice is not None and self.rank == 0 and self._advice.take(self.step - 1, time.monotonic(), self._named(self._last)):
+        self._counts.add(meter, seconds)
+        if self._advice is not None and self.rank == 0 and self._advice.take(self.step - 1, time.monotonic(), self._counts.last()):
             self._advise(self._advice)
         if self._writer is not None:
-            last = self._named(self._last)
-            sent = last["sent"]
-            for name, value in (("bytes_sent", sent), ("bytes_received", last["received"]), ("seconds", seconds),
-                                ("ratio", last["dense"] / sent if sent else 1.0)):
-                self._writer.add_scalar(f"tersegrad/{name}", value, self.step - 1)
+            self._counts.write(self._writer, self.step - 1)
 
     def _advise(self, advice: Advice) -> None:
         """Prints it, on stderr. The prediction takes a second or two, so a thread waits for it."""
@@ -349,13 +342,6 @@ class Steps(Place):
 
         threading.Thread(target=tell, name="tersegrad-advice").start()
 
-    def _named(self, counts: Sequence[float]) -> Dict[str, Any]:
-        """Counts, as stats() returns them."""
-        out = {name[:-len("ns")] + "seconds" if name.endswith("_ns") else name: count * 1e-9 if name.endswith("_ns") else count
-               for name, count in zip(_COUNTS, counts)}
-        sent = out["payload"] + out["header"]
-        return dict(out, sent=sent, ratio=out["dense"] / sent if sent else 1.0)
-
     def stats(self) -> Dict[str, Any]:
         """What steps took, on this rank.
 
@@ -367,7 +353,7 @@ class Steps(Place):
         "entries", "recipe"}} of the last step; "recipe" and "exchange" are names. A hook that has never been called has 0 steps in "total".
         """
         out: Dict[str, Any] = {"recipe": self.recipe, "exchange": None, "tensors": {}}
-        out["last"], out["total"] = self._named(self._last), self._named(self._total)
+        out["last"], out["total"] = self._counts.last(), self._counts.total()
         if self._exchange is not None:
             out["exchange"] = self._exchange.name
             for t, tensor in enumerate(self._exchange.tensors):
@@ -376,28 +362,22 @@ class Steps(Place):
 
     def summary(self) -> str:
         """One line about all steps."""
-        total = self.stats()["total"]
-        steps = total["steps"]
-        if self._exchange is None or steps == 0:
+        if self._exchange is None or self._counts.total()["steps"] == 0:
             return f"tersegrad: {self.recipe}: no step was reduced; was the hook registered, and backward() called?"
-        name = self._exchange.name
         size = self._options["host_size"]
-        return (f"tersegrad: {self.recipe} by {name}, {self.world} ranks{f' in hosts of {size}' if size else ''}, {total['steps']} steps: "
-                f"{total['sent'] / steps:,.0f} bytes a step and rank instead of {total['dense'] / steps:,.0f} "
-                f"(1/{total['ratio']:.1f}), {1000 * total['seconds'] / steps:.1f} ms a step: "
-                f"encoding {1000 * total['encode_seconds'] / steps:.1f}, decoding {1000 * total['decode_seconds'] / steps:.1f}, "
-                f"exposed {1000 * total['exposed_seconds'] / steps:.1f}")
+        return (f"tersegrad: {self.recipe} by {self._exchange.name}, {self.world} ranks{f' in hosts of {size}' if size else ''}, "
+                f"{self._counts.text()}")
 
     def residual(self) -> Dict[str, torch.Tensor]:
         """The residual of this rank: {name: float32 tensor of the parameter's shape}; empty before the first step."""
         self._settle()
         out = {}
         for t, (name, shape, _, _) in enumerate(() if self._exchange is None else self._exchange.tensors):
-            flat = torch.zeros(math.prod(shape), dtype=torch.float32)
-            self._made().residual_to(flat.data_ptr(), t)
+            values = torch.zeros(math.prod(shape), dtype=torch.float32)
+            self._made().residual_to(values.data_ptr(), t)
             if self._owed is not None:
-                flat += self._owed[t]
-            out[name] = flat.as_strided(shape, self._strides(self._parameters[t]))
+                values += self._owed[t]
+            out[name] = values.as_strided(shape, self._strides(self._parameters[t]))
         return out
 
     def _strides(self, parameter: torch.Tensor) -> Tuple[int, ...]:
@@ -444,9 +424,9 @@ class Steps(Place):
         if self._exchange is None and self._loaded is not None:
             states = self._loaded[2]
             return states[0] if len(states) == 1 else states
-        state: Dict[str, Any] = {"format": _FORMAT, "recipe": self.recipe, "exchange": self._options["exchange"], "seed": self._options["seed"],
-                 "world": self.world, "host_size": self._options["host_size"], "rank": self.rank, "step": self.step, "tensors": None,
-                 "state": None, "owed": None}
+        state: Dict[str, Any] = {"format": saved_states.FORMAT, "recipe": self.recipe, "exchange": self._options["exchange"],
+                                 "seed": self._options["seed"], "world": self.world, "host_size": self._options["host_size"], "rank": self.rank,
+                                 "step": self.step, "tensors": None, "state": None, "owed": None}
         if self._exchange is not None:
             state["tensors"] = [(name, tuple(shape)) for name, shape, _, _ in self._exchange.tensors]
             state["state"] = torch.frombuffer(bytearray(self._exchange.save()), dtype=torch.uint8)
@@ -457,18 +437,11 @@ class Steps(Place):
         """Continues from what state_dict returned: this rank's state, which leads to the same bits, or, with another number
         of ranks or hosts, a list of the states of all old ranks. Raises Error if it is of another model or recipe."""
         self._settle()
-        states: List[Any] = list(state) if isinstance(state, (list, tuple)) else [state]
-        if not states or not all(isinstance(state, dict) and state.get("format") == _FORMAT for state in states):
-            raise Error("this is not what state_dict returned", "STATE")
+        states = saved_states.listed(state)
         first = states[0]
         if self._schedule is not None:
             self.set_recipe(first["recipe"], first["exchange"])
-        for each in states:
-            if each["recipe"] != self.recipe:
-                raise Error(f"the state was saved with recipe '{each['recipe']}', and this is '{self.recipe}'", "MISMATCH")
-            if each["step"] != first["step"]:
-                raise Error(f"the states of ranks {first['rank']} and {each['rank']} were saved before steps "
-                            f"{first['step']} and {each['step']}", "MISMATCH")
+        saved_states.check_recipe(states, self.recipe)
         if self._options["host_size"] is not None:  # else it is found at the first step
             states = self._fitting(states)
         if self._exchange is None:
@@ -480,34 +453,11 @@ class Steps(Place):
         self.step = first["step"]
 
     def _fitting(self, states: List[Any]) -> List[Any]:
-        """This rank's state if it is enough, else those of all old ranks; raises Error if some are not there."""
-        first, size = states[0], self._options["host_size"]
-        saved = first.get("host_size") or 0
-        if first["world"] == self.world and saved == size:
-            own = [each for each in states if each["rank"] == self.rank]
-            if not own:
-                raise Error(f"the state is of rank {first['rank']}, and this is rank {self.rank}", "MISMATCH")
-            return own
-        if sorted(each["rank"] for each in states) != list(range(first["world"])):
-            def shape(world: int, size: int) -> str:
-                return f"{world} ranks" + (f" in hosts of {size}" if size else "")
-            raise Error(f"the state is of a world of {shape(first['world'], saved)}, and this one has {shape(self.world, size)}; to go on with "
-                        f"another number, give the list of all {first['world']} states", "MISMATCH")
-        return states
+        return saved_states.fitting(states, self.rank, self.world, self._options["host_size"])
 
     def _apply(self, exchange: Exchange, states: Sequence[Mapping[str, Any]]) -> None:
         """Puts states into an exchange that is new, or raises and leaves everything as it was."""
-        for state in states:
-            if state["tensors"] is None:
-                continue
-            saved = [(name, tuple(shape)) for name, shape in state["tensors"]]
-            now = [(name, tuple(shape)) for name, shape, _, _ in exchange.tensors]
-            for there, here in zip(saved, now):
-                if there != here:
-                    raise Error(f"the state is of another model: it has '{there[0]}' of shape {there[1]} where this one "
-                                f"has '{here[0]}' of shape {here[1]}", "MISMATCH")
-            if len(saved) != len(now):
-                raise Error(f"the state is of another model: it has {len(saved)} tensors, and this one {len(now)}", "MISMATCH")
+        saved_states.check_tensors(states, exchange.tensors)
         if all(state["state"] is not None for state in states):
             exchange.load([bytes(state["state"].numpy()) for state in states])
         owed = [state["owed"] for state in states if state["owed"] is not None]

@@ -3,7 +3,6 @@
 import datetime
 import os
 import time
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -13,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tersegrad.torch import Reducer, State, hook
 
 import models
-from models import Scaler, digest, fill, gradients_of, loss_of, make_ddp, make_model, weights_of
+from models import Scaler, digest, fill, loss_of, make_ddp, make_model, outcome, weights_of
 
 
 def disagree(rank, world, what):
@@ -383,18 +382,6 @@ def misuse(rank, world, what, group_len, timeout=None):
 # ---- gradients on a GPU, or where one is emulated (tests/cuda/test_hook_cuda.py) ------------------------------------------------
 
 
-def _outcome(reducer, model):
-    """What reduce() raises, and whether gradients are as before."""
-    before = gradients_of(model)
-    try:
-        reducer.reduce()
-        raised, code = None, None
-    except Exception as error:
-        raised, code = str(error), getattr(error, "code", None)
-    after = gradients_of(model)
-    return {"raised": raised, "code": code, "unchanged": bool(torch.equal(before.nan_to_num(7), after.nan_to_num(7)))}
-
-
 def nan_later(rank, world):
     """A NaN on one rank, in the second step."""
     model = make_model("mlp")
@@ -404,7 +391,7 @@ def nan_later(rank, world):
     fill(model, 1, rank)
     if rank == 1:
         model[2].weight.grad[3, 4] = float("nan")
-    out = _outcome(reducer, model)
+    out = outcome(reducer, model)
     fill(model, 1, rank)
     reducer.reduce()
     return out
@@ -450,79 +437,3 @@ def broken_end(rank, world):
     except RuntimeError as error:
         return {"raised": str(error), "step": state.state_dict()["step"]}
     return {"raised": "", "step": state.step}
-
-
-def break_wire(rank, world):
-    """The transport of device memory fails on one rank in the middle of the second step."""
-    from tersegrad import _torch_wire
-    model = make_model("mlp")
-    reducer = Reducer(model, "ef+topk@0.1", group_len=1)
-    fill(model, 0, rank)
-    reducer.reduce()
-    real, calls = _torch_wire.dist.batch_isend_irecv, []
-
-    def send(operations):
-        calls.append(1)
-        if rank == 1 and len(calls) == 2:
-            raise RuntimeError("broken on purpose\nand more")
-        return real(operations)
-    fill(model, 1, rank)
-    with mock.patch.object(_torch_wire.dist, "batch_isend_irecv", send):
-        return _outcome(reducer, model)
-
-
-def mixed_devices(rank, world):
-    """One rank whose gradients are on a GPU; there is none here, so it only says so."""
-    class Gpu(Reducer):
-        def _start(self, gradients, trouble):
-            class Gradient:
-                device = torch.device("cuda:0")
-            super()._start({0: Gradient()} if rank == 1 else gradients, trouble)
-    model = make_model("mlp")
-    fill(model, 0, rank)
-    return _outcome(Gpu(model, "adacomp"), model)
-
-
-def device_changes(rank, world):
-    """Gradients that move to another device after the first step, on one rank."""
-    model = make_model("mlp")
-    reducer = Reducer(model, "adacomp", overlap=False)
-    fill(model, 0, rank)
-    reducer.reduce()
-    if rank == 1:
-        reducer._of = torch.device("cuda:1")  # where the first step was said to be
-    return _outcome(reducer, model)
-
-
-def cpu_build(rank, world):
-    """On one rank the package was built for CPUs alone."""
-    model = make_model("mlp")
-    fill(model, 0, rank)
-    with mock.patch("tersegrad._torch_device.has_cuda", rank != 1):
-        return _outcome(Reducer(model, "adacomp"), model)
-
-
-def second_wire(rank, world):
-    """Two that would send over one communicator, which needs one order of all operations."""
-    from tersegrad._torch_device import Device
-    from tersegrad._torch_wire import GroupWire
-    class Owner:
-        pass
-    group, device, owners = dist.new_group(backend="gloo"), Device(torch.device("cpu")), [Owner(), Owner()]
-    GroupWire(group, device, owners[0])
-    try:
-        GroupWire(group, device, owners[1])
-        refused = None
-    except Exception as error:
-        refused = str(error)
-    owners.pop(0)
-    GroupWire(group, device, owners[0])  # the first one is gone
-    return refused
-
-
-def emulate(rank, world, how, what, arguments):
-    """Another job, with gradients on the CPU that count as on a GPU."""
-    import jobs
-    import local_jobs
-    with mock.patch.dict(os.environ, {"TG_EMULATED_TORCH": how}):
-        return {**vars(local_jobs), **vars(jobs), **globals()}[what](rank, world, **arguments)

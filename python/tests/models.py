@@ -97,3 +97,15 @@ def fill(model, step, rank, zero=False):
 
 def gradients_of(model):
     return torch.cat([p.grad.double().flatten() for p in model.parameters()])
+
+
+def outcome(reducer, model):
+    """What reduce() raises, and whether gradients are as before."""
+    before = gradients_of(model)
+    try:
+        reducer.reduce()
+        raised, code = None, None
+    except Exception as error:
+        raised, code = str(error), getattr(error, "code", None)
+    after = gradients_of(model)
+    return {"raised": raised, "code": code, "unchanged": bool(torch.equal(before.nan_to_num(7), after.nan_to_num(7)))}

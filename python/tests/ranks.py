@@ -1,6 +1,6 @@
 """Ranks for tests: processes that wait for jobs, so that PyTorch is loaded once and not once a test.
 
-A job is a function of jobs.py, bad_jobs.py, local_jobs.py, fsdp_jobs.py or chaos.py; each gets a process group of its own. A job that does not end in time ends its processes,
+A job is a function of jobs.py, bad_jobs.py, device_jobs.py, local_jobs.py, fsdp_jobs.py or chaos.py; each gets a process group of its own. A job that does not end in time ends its processes,
 and its test fails: nothing may hang.
 """
 

@@ -23,6 +23,7 @@ from tersegrad._torch_fsdp_groups import has_fsdp2
 EXPERIMENTS = pathlib.Path(__file__).resolve().parents[2] / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
 if EXPERIMENTS.exists():
+    import claims
     import grid
     import nets
     import optimizers
@@ -48,12 +49,12 @@ def write_cifar(folder):
 def write_sets(folder):
     """A little of every other set."""
     random = numpy.random.default_rng(1)
-    for name in ("mnist", "text", "speech/recordings"):
+    for name in ("mnist", "fashion", "text", "speech/recordings"):
         (folder / name).mkdir(parents=True)
-    for part, n in (("train", 64), ("t10k", 10)):
+    for name, part, n in (("mnist", "train", 64), ("mnist", "t10k", 10), ("fashion", "train", 64), ("fashion", "t10k", 10)):
         for kind, shape, header in (("images-idx3", (n, 28, 28), 16), ("labels-idx1", (n,), 8)):
             values = random.integers(0, 10, shape, dtype=numpy.uint8)
-            (folder / f"mnist/{part}-{kind}-ubyte").write_bytes(bytes(header) + values.tobytes())
+            (folder / f"{name}/{part}-{kind}-ubyte").write_bytes(bytes(header) + values.tobytes())
     (folder / "text/tinyshakespeare.txt").write_bytes(bytes(random.integers(97, 117, 6000, dtype=numpy.uint8)))
     for digit in range(4):
         for index in range(21):
@@ -180,7 +181,7 @@ class Trainings(unittest.TestCase):
     def test_every_set_trains_with_its_models(self):
         write_sets(self.folder)
         for settings in ({"data": "mnist", "model": "small-cnn", "width": 2}, {"data": "speech", "model": "speech-cnn", "width": 4},
-                         {"data": "speech", "model": "speech-dnn", "width": 8},
+                         {"data": "speech", "model": "speech-dnn", "width": 8}, {"data": "fashion", "model": "image-dnn", "width": 8},
                          {"data": "text", "model": "gpt", "width": 12, "length": 16, "steps": 4, "dropout": 0.1},
                          {"data": "text", "model": "char-lstm", "width": 4, "length": 16, "steps": 4}):
             with self.subTest(**settings):
@@ -264,6 +265,13 @@ class Grids(unittest.TestCase):
             file.flush()
             found = [(each.settings["seed"], each.settings["recipe"]) for each in grid.read_grid(pathlib.Path(file.name))]
         self.assertEqual(found, [(0, "dense"), (1, "dense"), (1, "adacomp"), (2, "adacomp")])
+
+    def test_lists_are_runs_with_each_value_and_equal_ones_run_once(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('[[runs]]\nrecipe = ["dense", "co3"]\nrate = [0.1, 0.4]\npriority = 2\n[[runs]]\nrecipe = "co3"\nrate = 0.4\npriority = 1\n')
+            file.flush()
+            found = [(each.priority, each.settings["recipe"], each.settings["rate"]) for each in grid.read_grid(pathlib.Path(file.name))]
+        self.assertEqual(found, [(1, "co3", 0.4), (2, "dense", 0.1), (2, "dense", 0.4), (2, "co3", 0.1)])
 
     def test_what_is_first_and_what_is_worth_a_start(self):
         some = [grid.Training("g", dict(TINY, recipe="dense", seed=seed), priority, cost) for seed, priority, cost in
@@ -353,10 +361,34 @@ class Reports(unittest.TestCase):
             page, readme = ((folder / name).read_text() for name in ("page.md", "readme.md"))
         self.assertIn("| `terse` | local steps 2,90:4, outer Nesterov lr=0.7, momentum=0.5 | gather | 0 | 93.00 | -0.40 |", page)
         self.assertIn("| `terse` | 4 local steps | gather | 0 | 91.00 | -1.00 |", page)
-        self.assertIn("| `terse` | 8 | gather | 0 | 1.6080 | +0.50 | +7.20 |", page)
+        self.assertIn("| `terse` | 8 | 0.1 | gather | 0 | 1.6080 | +0.50 | +7.20 |", page)
         self.assertIn("| `adacomp` | gather | 0 | 98.50 | -0.50 |", page)
         self.assertIn("| `dense` |  | 93.40 ±0.00 |  | 4 |", readme)
         self.assertNotIn("co3", readme)
+
+    def test_tables_of_claims(self):
+        def run(recipe, accuracy, loss, **settings):
+            return dict(kept(recipe, accuracy, model="image-dnn", **settings), curve=[{"train_loss": loss}])
+
+        made = [rows.Row(runs) for runs in (
+            [run("dense", 0.86, 0.2), run("dense", 0.88, 0.2, seed=1)], [run("dense", 0.85, 0.3, rate=0.4)],
+            [run("fp4+huffman", 0.85, 0.25)], [run("fp4+rans", 0.85, 0.25)], [run("ef@decay=0.9+fp4@refit=390+huffman", 0.84, 0.3)],
+            [run("bingrad@b", 0.83, 0.4)], [run("ef+bingrad@b", 0.86, 0.2)], [run("ef+bingrad@b,bucket=128", 0.87, 0.1)],
+            [run("ternary@bucket=8192", 0.5, 1.5)], [run("ternary", 0.6, 1.4)],
+            [run("random-block@0.1", 0.7, 0.9, rate=0.4)], [run("random-block@0.1", 0.8, 0.6), run("random-block@0.1", 0.82, 0.5, seed=1)],
+            [dict(run("random-block@0.01", None, 9), status="diverged", curve=[])], [run("dense", 0.9, 0.1, epochs=60)],
+            [run("ef+topk@0.1", 0.89, 0.2, epochs=60)], [run("dense", 0.9, 0.01, rate=0.025)])]
+        text = "\n".join(line for table in claims.TABLES.values() for line in table(made))
+        for line in ("| `image-dnn` | 0.1, momentum 0.9 | `fp4` | in every step | 85.00 (-2.00) |  |  | 0.250 |  |  | 4.00 | 4.00 |",
+                     "| `image-dnn` | 0.1, momentum 0.9 | `fp4` | every 390 steps |  | 84.00 (-3.00) |  |  | 0.300 |  | 4.00 |  |",
+                     "| `image-dnn` | 0.1 | 2 | `bingrad@b` | 83.00 (-4.00) | 0.400 | 86.00 (-1.00) | 0.200 | 8.0 |",
+                     "| `image-dnn` | 0.1 | 3 | `ternary` | 60.00 (-27.00) | 1.400 |  |  | 8.0 |",
+                     "| `bingrad@b` | yes | 87.00 (8.0×) |  | 86.00 (8.0×) |  |", "| `ternary` | no |  |  | 60.00 (8.0×) | 50.00 (8.0×) |",
+                     "| cifar10, `image-dnn` | 0.9 | 30 | `dense` | 0.300 | **0.200** | 0, 1 | 87.00 ±1.00 | 0.200 | 4.0 | 8.0 |",
+                     "| cifar10, `image-dnn` | 0.9 | 30 | `random-block@0.1` | 0.900 | **0.600** | 0, 1 | 81.00 ±1.00 (-6.00) | 0.550 | 4.0 | 8.0 |",
+                     "| cifar10, `image-dnn` | 0.9 | 30 | `random-block@0.01` |  | diverged |  |  |  |  |  |",
+                     "| cifar10, `image-dnn` | 0.9 | 60 | `dense` |  | **0.100** | 0 | 90.00 | 0.100 | 4.0 | 8.0 |"):
+            self.assertIn(line, text)
 
     def test_the_frontier_is_what_no_other_beats(self):
         found = []

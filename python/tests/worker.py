@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import bad_jobs
 import chaos
+import device_jobs
 import fsdp_jobs
 import jobs
 import local_jobs
@@ -28,7 +29,7 @@ def jobs_of(*modules):
     return found
 
 
-JOBS = jobs_of(jobs, bad_jobs, chaos, local_jobs, fsdp_jobs)
+JOBS = jobs_of(jobs, bad_jobs, device_jobs, chaos, local_jobs, fsdp_jobs)
 
 
 def main():

@@ -49,9 +49,10 @@ uint64_t tg_lgc_message_max(const tg_lgc *l);
 /* Completes a message: writes header and hash around its body, body_len bytes at message + TG_LGC_HEADER. */
 tg_framed tg_lgc_seal(const tg_exchange *x, uint8_t *message, tg_lgc_topic about, uint32_t slice, uint64_t body_len);
 
-/* The body of rank p's message; NULL and an error in `why` if it is damaged or not the expected message. */
-const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint32_t slice,
-                           tg_detail *why);
+/* The body of rank p's message, at least or, unless it may be longer (LEAD, REPORT), exactly so many bytes. TG_E_FRAME if it is
+ * damaged or not the expected message. */
+tg_status tg_lgc_open(tg_message *body, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint64_t len,
+                      tg_detail *why);
 
 /* ---- lgc_rounds.c ---------------------------------------------------------------------------------------------------- */
 

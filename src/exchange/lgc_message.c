@@ -72,20 +72,29 @@ static bool is_sound(const tg_exchange *x, const tg_message *m, const uint8_t *w
     return tg_get64(hash) == executor->hash(x->codec->run, m->data, m->len - HASH);
 }
 
-const uint8_t *tg_lgc_open(uint64_t *body_len, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint32_t slice,
-                           tg_detail *why)
+/* The slice that a message from rank p is about. */
+static uint32_t slice_of(const tg_exchange *x, uint32_t p, tg_lgc_topic about)
+{
+    return about == TG_LGC_SLICE ? x->rank : about == TG_LGC_SUM ? p : 0;
+}
+
+tg_status tg_lgc_open(tg_message *body, const tg_exchange *x, uint32_t p, tg_lgc_topic about, uint64_t len,
+                      tg_detail *why)
 {
     tg_message m = tg_exchange_received(x, p);
     uint8_t wanted[TG_LGC_HEADER];
     if (x->codec->executor->is_paper) { /* there are no bytes to check, and nobody reads the body */
-        *body_len = 0;
-        return m.data;
+        *body = (tg_message){m.data, len};
+        return TG_OK;
     }
-    put_header(wanted, x, p, about, slice, 0);
+    put_header(wanted, x, p, about, slice_of(x, p, about), 0);
     if (!is_sound(x, &m, wanted)) {
-        (void)tg_fail(TG_E_FRAME, why, "from rank %u: the message is damaged, or not the expected one", p);
-        return NULL;
+        return tg_fail(TG_E_FRAME, why, "from rank %u: the message is damaged, or not the expected one", p);
     }
-    *body_len = m.len - TG_LGC_HEADER - HASH;
-    return m.data + TG_LGC_HEADER;
+    *body = (tg_message){m.data + TG_LGC_HEADER, m.len - TG_LGC_HEADER - HASH};
+    bool is_open_ended = about == TG_LGC_LEAD || about == TG_LGC_REPORT;
+    if (body->len < len || (body->len > len && !is_open_ended)) {
+        return tg_fail(TG_E_FRAME, why, "from rank %u: the message has the wrong length", p);
+    }
+    return TG_OK;
 }

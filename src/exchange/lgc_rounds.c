@@ -35,12 +35,6 @@ static tg_status refuse_message(uint32_t p, tg_detail *why)
     return tg_fail(TG_E_FRAME, why, "from rank %u: the message is invalid", p);
 }
 
-/* On paper, other ranks are imagined to send what this one does, so their messages have other lengths where only some ranks send. */
-static bool is_on_paper(const tg_exchange *x)
-{
-    return x->codec->executor->is_paper;
-}
-
 static const tg_lgc_passes *passes_of(const tg_lgc *l)
 {
     return l->executor->lgc;
@@ -65,12 +59,9 @@ static tg_status send_lead(tg_exchange *x)
 static tg_status receive_lead(tg_exchange *x, tg_detail *why)
 {
     tg_lgc *l = tg_lgc_of(x);
-    uint64_t len = 0;
-    const uint8_t *body = tg_lgc_open(&len, x, x->lane->mail.root, TG_LGC_LEAD, 0, why);
-    if (body == NULL) {
-        return TG_E_FRAME;
-    }
-    return passes_of(l)->follow(l, body, len) ? TG_OK : refuse_message(x->lane->mail.root, why);
+    tg_message body;
+    TG_TRY(tg_lgc_open(&body, x, x->lane->mail.root, TG_LGC_LEAD, 0, why));
+    return passes_of(l)->follow(l, body.data, body.len) ? TG_OK : refuse_message(x->lane->mail.root, why);
 }
 
 /* ---- sums by owners -------------------------------------------------------------------------------------------------- */
@@ -106,16 +97,10 @@ static tg_status average_received(tg_exchange *x, tg_lgc_topic about, uint64_t f
 {
     tg_lgc *l = tg_lgc_of(x);
     const uint8_t **bodies = ((const tg_lgc_exchange *)x->own)->bodies;
-    uint64_t own_len = tg_lgc_bytes_of(l, from, to);
     for (uint32_t p = 0; p < x->world; p++) {
-        uint64_t len = 0;
-        bodies[p] = tg_lgc_open(&len, x, p, about, about == TG_LGC_SLICE ? x->rank : 0, why);
-        if (bodies[p] == NULL) {
-            return TG_E_FRAME;
-        }
-        if (!is_on_paper(x) && (len < own_len || (about != TG_LGC_REPORT && len != own_len))) {
-            return refuse_message(p, why);
-        }
+        tg_message body;
+        TG_TRY(tg_lgc_open(&body, x, p, about, tg_lgc_bytes_of(l, from, to), why));
+        bodies[p] = body.data;
     }
     passes_of(l)->average(l, bodies, from, to);
     return TG_OK;
@@ -134,15 +119,9 @@ static tg_status send_sum(tg_exchange *x)
 static tg_status take_part(tg_exchange *x, uint32_t p, tg_lgc_topic about, uint64_t from, uint64_t to, tg_detail *why)
 {
     tg_lgc *l = tg_lgc_of(x);
-    uint64_t len = 0;
-    const uint8_t *body = tg_lgc_open(&len, x, p, about, about == TG_LGC_SUM ? p : 0, why);
-    if (body == NULL) {
-        return TG_E_FRAME;
-    }
-    if (!is_on_paper(x) && len != tg_lgc_bytes_of(l, from, to)) {
-        return refuse_message(p, why);
-    }
-    passes_of(l)->take(l, body, from, to);
+    tg_message body;
+    TG_TRY(tg_lgc_open(&body, x, p, about, tg_lgc_bytes_of(l, from, to), why));
+    passes_of(l)->take(l, body.data, from, to);
     return TG_OK;
 }
 

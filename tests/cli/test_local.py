@@ -4,33 +4,13 @@
 """
 
 import json
-import pathlib
-import random
-import signal
 import subprocess
-import tempfile
 import unittest
 
-from test_train import PROGRAM, QUICK, run
+from training import PROGRAM, QUICK, Training, run
 
 
-class Local(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.path = pathlib.Path(self.folder.name)
-
-    def result(self, *arguments):
-        done = run("train", *QUICK, "--json", *arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout.splitlines()[-1])
-
-    def refuse(self, code, words, *arguments):
-        done = run("train", *QUICK, *arguments)
-        self.assertEqual(done.returncode, code, done.stderr)
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-        self.assertIn(words, done.stderr)
-
+class Local(Training):
     def test_learns_and_counts_all_steps(self):
         every, local = (self.result("--recipe", "dense", "--steps", 120, "--local-steps", h) for h in (1, 4))
         self.assertEqual([every["exchanges"], local["exchanges"]], [120, 30])
@@ -87,20 +67,7 @@ class Local(unittest.TestCase):
         flags = ["--recipe", "adacomp", "--workers", 3, "--steps", 200, "--local-steps", "1,30:4,60:9", "--outer", "nesterov@lr=1,momentum=0.3"]
         files = ["--checkpoint", self.path / "run.ck", "--checkpoint-every", 7, "--log", self.path / "run.jsonl", "--resume"]
         straight = self.result(*flags, "--checkpoint", self.path / "straight.ck", "--checkpoint-every", 7)
-        generator, kills = random.Random(8), 0
-        for _ in range(60):
-            process = subprocess.Popen([PROGRAM, "train", *QUICK, *map(str, flags + files), "--json"],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            try:
-                out, err = process.communicate(timeout=generator.uniform(0.05, 0.9) if kills < 8 else 300)
-                break
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.communicate()
-                kills += 1
-        self.assertEqual(process.returncode, 0, err)
-        self.assertGreater(kills, 0)
-        resumed = json.loads(out.splitlines()[-1])
+        resumed, _ = self.result_after_kills(8, 8, *flags, *files)
         for key in ("weights_hash", "test_loss", "test_accuracy", "exchanges", "kinds", "frame_ratio", "dense_bytes_per_step", "train_loss"):
             self.assertEqual(resumed[key], straight[key], key)
         self.assertEqual(self.result(*flags)["weights_hash"], straight["weights_hash"])

@@ -58,6 +58,17 @@ class Plan(Case):
         self.assertTrue(told["recommendation"].endswith("."))
         self.assertEqual(told["params"], 25e6)
 
+    def test_text_has_what_the_setting_has(self):
+        def text(*flags):
+            return self.works("plan", *flags, "--probe", self.file, "--recipes", RECIPES)
+        one_each = text(*SETTING)
+        self.assertNotIn("by hosts", one_each)
+        several = changed(SETTING, hosts="2", cores="2")
+        self.assertIn("by hosts", text(*several))
+        self.assertIn("more than its cores", text(*several))
+        for enough in (changed(several, cores="4"), changed(several, compute_on="device")):
+            self.assertNotIn("more than its cores", text(*enough))
+
     def test_bytes_are_those_of_the_exchange(self):
         """Of lenet by 2 ranks: what a training sends."""
         sent = self.json("train", "--recipe", "terngrad", "--model", "lenet", "--data", "glyphs", "--steps", 2, "--workers", 2, "--group-size", 0)

@@ -1,48 +1,23 @@
 """`tersegrad train` and `compare` from outside: what they print and write, kills at random moments, what they refuse.
 
     TERSEGRAD=build/release/tersegrad python3 -m unittest discover -s tests/cli
-
-Everything runs on `glyphs`, which the program makes itself.
 """
 
 import json
 import os
 import pathlib
-import random
-import signal
 import subprocess
 import tempfile
 import time
 import unittest
 
-PROGRAM = str(pathlib.Path(os.environ.get("TERSEGRAD", "build/release/tersegrad")).resolve())
+from training import PROGRAM, QUICK, Training, run
+
 KEYS = ("recipe model data workers steps train_loss test_loss test_accuracy dense_bytes_per_step wire_bytes_per_step ratio "
         "replicas_identical seconds").split()
-QUICK = ["--model", "mlp", "--data", "glyphs", "--batch", "8"]
 
 
-def run(*arguments, **options):
-    return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, **options)
-
-
-class Train(unittest.TestCase):
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-        self.path = pathlib.Path(self.folder.name)
-
-    def result(self, *arguments):
-        done = run("train", *QUICK, "--json", *arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return json.loads(done.stdout.splitlines()[-1])
-
-    def refuse(self, code, words, *arguments, quick=QUICK):
-        done = run("train", *quick, *arguments)
-        self.assertEqual(done.returncode, code, done.stderr)
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-        self.assertTrue(done.stderr.startswith("tersegrad: "))
-        self.assertIn(words, done.stderr)
-
+class Train(Training):
     def test_keys_and_learning(self):
         result = self.result("--recipe", "ef+topk@0.05", "--steps", 150)
         for key in KEYS:
@@ -195,23 +170,9 @@ class Train(unittest.TestCase):
     def test_killed_and_resumed_ends_in_the_same_bits(self):
         flags = ["--recipe", "adacomp", "--workers", 3, "--steps", 120, "--exchange", "shard"]
         straight = self.result(*flags)
-        generator = random.Random(7)
         log, checkpoint = self.path / "run.jsonl", self.path / "run.ck"
         files = ["--checkpoint", checkpoint, "--checkpoint-every", 7, "--log", log, "--resume"]
-        kills = 0
-        for _ in range(60):
-            process = subprocess.Popen([PROGRAM, "train", *QUICK, *map(str, flags + files), "--json"],
-                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            try:
-                out, err = process.communicate(timeout=generator.uniform(0.05, 0.9) if kills < 20 else 300)
-                break
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.communicate()
-                kills += 1
-        self.assertEqual(process.returncode, 0, err)
-        self.assertGreater(kills, 0)
-        resumed = json.loads(out.splitlines()[-1])
+        resumed, kills = self.result_after_kills(20, 7, *flags, *files)
         for key in ("weights_hash", "train_loss", "test_loss", "test_accuracy", "paper_ratio", "kinds"):
             self.assertEqual(resumed[key], straight[key], key)
         # Each start begins with a vote on the setup: 96 bytes to each of two others.

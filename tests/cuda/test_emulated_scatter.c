@@ -6,22 +6,53 @@
 
 #include <string.h>
 
-enum { WORLD = 3, TENSORS = 2, SHORT = WORLD * 70, LONG = WORLD * (262144 + 5) /* of several chunks */ };
+enum {
+    WORLD = 3,
+    SHORT = WORLD * 70,
+    LONG = WORLD * (262144 + 5), /* of several chunks */
+    FEW = 2,
+    MANY = 520 /* chunks, whose hashes are more than a leaf */
+};
 
-static uint64_t lens[TENSORS] = {WORLD * 1001, SHORT};
+static uint64_t lens[MANY] = {WORLD * 1001, SHORT};
+static size_t tensor_n = FEW;
+
+/* Tensor 1 and the number of tensors; those after it are short. */
+static void set_tensors(uint64_t second, size_t n)
+{
+    lens[1] = second;
+    tensor_n = n;
+    for (size_t t = FEW; t < n; t++) {
+        lens[t] = WORLD * (1 + t % 5);
+    }
+}
 
 /* The same ranks on the device and on the CPU. */
 typedef struct both {
     tg_device *device;
     tg_exchange *ranks[WORLD], *twins[WORLD];
     test_model models[WORLD], outs[WORLD], twin_outs[WORLD];
-    void *inputs[WORLD][TENSORS], *sums[WORLD][TENSORS]; /* in device memory */
+    void *inputs[WORLD][MANY], *sums[WORLD][MANY]; /* in device memory */
     tg_op ops[WORLD], twin_ops[WORLD];
 } both;
 
 static uint64_t len_of(size_t t)
 {
     return lens[t] * sizeof(float);
+}
+
+/* In two blocks: the second one has all tensors but the first. */
+static void acquire_tensors(void **out, tg_device *device)
+{
+    uint64_t len = 0;
+    for (size_t t = 1; t < tensor_n; t++) {
+        len += len_of(t);
+    }
+    MUST(tg_cuda_acquire(&out[0], device, len_of(0), why));
+    MUST(tg_cuda_acquire(&out[1], device, len, why));
+    for (size_t t = 2; t < tensor_n; t++) {
+        out[t] = (uint8_t *)out[t - 1] + len_of(t - 1);
+    }
 }
 
 static void open_both(both *b, const char *recipe, tg_nonfinite policy)
@@ -31,17 +62,15 @@ static void open_both(both *b, const char *recipe, tg_nonfinite policy)
     opt.nonfinite = policy;
     MUST(tg_cuda_open(&b->device, 0, NULL, why));
     for (uint32_t r = 0; r < WORLD; r++) {
-        b->models[r] = test_model_new(lens, TENSORS, TG_FP32);
-        b->outs[r] = test_model_new(lens, TENSORS, TG_FP32);
-        b->twin_outs[r] = test_model_new(lens, TENSORS, TG_FP32);
+        b->models[r] = test_model_new(lens, tensor_n, TG_FP32);
+        b->outs[r] = test_model_new(lens, tensor_n, TG_FP32);
+        b->twin_outs[r] = test_model_new(lens, tensor_n, TG_FP32);
         opt.device = NULL;
-        MUST(tg_scatter_new(&b->twins[r], recipe, b->models[r].tensors, TENSORS, r, WORLD, &opt, why));
+        MUST(tg_scatter_new(&b->twins[r], recipe, b->models[r].tensors, tensor_n, r, WORLD, &opt, why));
         opt.device = b->device;
-        MUST(tg_scatter_new(&b->ranks[r], recipe, b->models[r].tensors, TENSORS, r, WORLD, &opt, why));
-        for (size_t t = 0; t < TENSORS; t++) {
-            MUST(tg_cuda_acquire(&b->inputs[r][t], b->device, len_of(t), why));
-            MUST(tg_cuda_acquire(&b->sums[r][t], b->device, len_of(t), why));
-        }
+        MUST(tg_scatter_new(&b->ranks[r], recipe, b->models[r].tensors, tensor_n, r, WORLD, &opt, why));
+        acquire_tensors(b->inputs[r], b->device);
+        acquire_tensors(b->sums[r], b->device);
     }
 }
 
@@ -50,7 +79,7 @@ static void close_both(both *b)
     for (uint32_t r = 0; r < WORLD; r++) {
         tg_exchange_free(b->ranks[r]);
         tg_exchange_free(b->twins[r]);
-        for (size_t t = 0; t < TENSORS; t++) {
+        for (size_t t = 0; t < FEW; t++) {
             tg_cuda_release(b->device, b->inputs[r][t]);
             tg_cuda_release(b->device, b->sums[r][t]);
         }
@@ -66,7 +95,7 @@ static void fill(both *b, uint64_t step)
     for (uint32_t r = 0; r < WORLD; r++) {
         test_random random = {100 * step + r + 1};
         test_model_fill(&b->models[r], &random);
-        for (size_t t = 0; t < TENSORS; t++) {
+        for (size_t t = 0; t < tensor_n; t++) {
             MUST(tg_cuda_copy(b->device, b->inputs[r][t], b->models[r].grads[t], len_of(t), why));
         }
     }
@@ -107,7 +136,7 @@ static void end(both *b)
 static void check_same(both *b, const char *recipe)
 {
     for (uint32_t r = 0; r < WORLD; r++) {
-        for (size_t t = 0; t < TENSORS; t++) {
+        for (size_t t = 0; t < tensor_n; t++) {
             uint64_t first = 0, n = 0;
             tg_slice(&first, &n, lens[t], r, WORLD);
             MUST(tg_cuda_copy(b->device, b->outs[r].grads[t], b->sums[r][t], n * sizeof(float), why));
@@ -122,14 +151,15 @@ static void check_same(both *b, const char *recipe)
 static void steps_without_a_wait(void **state)
 {
     static const char *const recipes[] = {"bf16",    "fp16",  "dense",    "ef+bf16", "terngrad", "qsgd@16",
-                                          "ef+sign", "mxfp8", "ef+mxfp4", "nvfp4",   "bf16"};
+                                          "ef+sign", "mxfp8", "ef+mxfp4", "nvfp4",   "bf16",     "bf16"};
     enum { N = sizeof recipes / sizeof *recipes };
     (void)state;
     for (size_t i = 0; i < N; i++) {
         both b;
-        lens[1] = i + 1 < N ? SHORT : LONG;
+        set_tensors(i + 2 == N ? LONG : SHORT, i + 1 == N ? MANY : FEW);
         open_both(&b, recipes[i], TG_NONFINITE_PASS);
-        for (uint64_t step = 0; step < (i + 1 < N ? 2u : 1u); step++) {
+        for (uint64_t step = 0; step < 2;
+             step++) { /* the second one would tell of damage that the first one has found */
             fill(&b, step);
             uint64_t waits = tg_emulated_waits(), acquired = tg_emulated_acquired();
             begin(&b, step);
@@ -144,7 +174,7 @@ static void steps_without_a_wait(void **state)
         }
         close_both(&b);
     }
-    lens[1] = SHORT;
+    set_tensors(SHORT, FEW);
 }
 
 static void steps_that_may_be_refused(void **state)
@@ -163,11 +193,12 @@ static void steps_that_may_be_refused(void **state)
 /* What is used of a message is its body; the checksum is over it and over what must stand before it. */
 static void damage_is_told_later(void **state)
 {
-    static const uint64_t places[] = {0, 32, 48, 1500, 0};
+    static const uint64_t places[] = {0, 32, 48, 1500, 0, 300000};
     (void)state;
-    for (size_t i = 0; i < 5; i++) {
+    for (size_t i = 0; i < 6; i++) {
         both b;
         tg_detail said;
+        set_tensors(i == 5 ? LONG : SHORT, i == 4 ? MANY : FEW);
         open_both(&b, "bf16", TG_NONFINITE_PASS);
         fill(&b, 0);
         begin(&b, 0);
@@ -191,6 +222,7 @@ static void damage_is_told_later(void **state)
         }
         close_both(&b);
     }
+    set_tensors(SHORT, FEW);
 }
 
 int main(void)

@@ -215,11 +215,13 @@ static void streams_are_put_in_order(void **state)
         MUST(tg_cuda_copy(device, block, sent, LEN, why));
         MUST(tg_cuda_copy(device, back, block, LEN, why));
         MUST(tg_cuda_lead(device, NULL, why));
+        MUST(tg_cuda_move(device, NULL, why));
     }
     MUST(tg_cuda_wait(device, why));
     assert_memory_equal(back, sent, LEN);
     MUST_FAIL(TG_E_ARGUMENT, "device is NULL", tg_cuda_follow(NULL, NULL, why));
     MUST_FAIL(TG_E_ARGUMENT, "device is NULL", tg_cuda_lead(NULL, NULL, why));
+    MUST_FAIL(TG_E_ARGUMENT, "device is NULL", tg_cuda_move(NULL, NULL, why));
     tg_cuda_release(device, block);
     tg_cuda_close(device);
 }

@@ -2,7 +2,7 @@
  * called by one thread, and the link is polled), "polled" (MPI_THREAD_MULTIPLE, polled) or "listen". Every rank prints "well" if
  * the scene went as expected; in the scene "killed" it writes that to a file in the folder, as launchers may drop the output of ranks
  * that they end. Scenes in which the link fails end without MPI_Finalize, as a program would. */
-#include <tersegrad/mpi.h>
+#include "rank.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,19 +16,9 @@
 
 enum { TIMEOUT_MS = 1500, CHANNEL_N = 7, OP_N = 40, WORLD_MAX = 8, IN_FLIGHT = 3 };
 
-static uint32_t rank, world;
 static tg_mpi *mpi;
 static tg_link *link_of;
 static bool listens;
-
-#define HOLDS(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            printf("rank %u, line %d: not so: %s\n", rank, __LINE__, #condition); \
-            fflush(stdout);                                                       \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                         \
-        }                                                                         \
-    } while (0)
 
 /* ---- callbacks --------------------------------------------------------------------------------------------------------- */
 

@@ -5,9 +5,9 @@
  *
  * A step that fails by vote is checked to have changed nothing, and done again without the fault. Where the link fails, the rank prints
  * "link: REASON" and ends. At the end it prints "hash X" of all averages. "not so" is printed where something does not hold. */
-#include "shaky.h"
+#include "rank.h"
 
-#include <tersegrad/mpi.h>
+#include "shaky.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -24,17 +24,7 @@ static const uint64_t lens[TENSOR_N] = {900, 40, 3000, 7, 512, 2000};
 static const uint32_t group_of[TENSOR_N] = {3, 3, 2, 1, 1, 0};
 static const char *const recipes[] = {"adacomp", "ef+topk@0.05+fp16", "ef+fp4+rans", "dense"};
 
-static uint32_t rank, world;
 static int waker; /* a process that continues this one */
-
-#define HOLDS(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            printf("rank %u, line %d: not so: %s\n", rank, __LINE__, #condition); \
-            fflush(stdout);                                                       \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                         \
-        }                                                                         \
-    } while (0)
 
 static uint64_t draw(uint64_t *state)
 {

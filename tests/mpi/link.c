@@ -1,7 +1,8 @@
 /* Tests of the MPI link: mpirun -n N mpi_link SCENE. Every rank prints "well" if the scene went as expected. Scenes in which the
  * link fails end without MPI_Finalize, as a program would. */
+#include "rank.h"
+
 #include <tersegrad/experimental.h>
-#include <tersegrad/mpi.h>
 #include <tersegrad/scatter.h>
 
 #include <stdio.h>
@@ -11,18 +12,8 @@
 
 enum { TIMEOUT_MS = 1500, PIECE_LEN = 1 << 24 };
 
-static uint32_t rank, world;
 static uint32_t host_size; /* of exchanges; 0: flat */
 static tg_mpi *mpi;
-
-#define HOLDS(condition)                                                          \
-    do {                                                                          \
-        if (!(condition)) {                                                       \
-            printf("rank %u, line %d: not so: %s\n", rank, __LINE__, #condition); \
-            fflush(stdout);                                                       \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                         \
-        }                                                                         \
-    } while (0)
 
 static void *room(size_t len)
 {

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import unittest
 
-from test_mpi import ENVIRONMENT, PROGRAM, SMALL, mpirun, mpirun_unlike, said
+from job import ENVIRONMENT, PROGRAM, SMALL, mpirun, mpirun_unlike, said
 
 FLAGS = ["train", "--data", "glyphs", *SMALL, "--json", "--timeout", "60"]
 

@@ -5,22 +5,15 @@
 
 import subprocess
 import time
-import unittest
 
-import test_mpi
-from test_mpi import PROGRAM, QUICK, SMALL, mpirun_unlike, said
+from job import ENVIRONMENT, PROGRAM, QUICK, SMALL, Case, mpirun_unlike, said
 
 
-class Local(unittest.TestCase):
-    setUp, result, threads, processes = test_mpi.Train.setUp, test_mpi.Train.result, test_mpi.Train.threads, test_mpi.Train.processes
-
+class Local(Case):
     def test_processes_end_in_the_bits_of_threads(self):
         for n, flags in ((2, ["--model", "resnet8", "--batch", 4, "--recipe", "dense", "--steps", 7, "--local-steps", 3]),
                          (3, [*SMALL, "--recipe", "adacomp", "--steps", 30, "--local-steps", "1,4:4", "--outer", "nesterov", "--test-every", 5])):
-            theirs, ours = self.threads(n, *flags), self.processes(n, *flags)
-            for key in theirs:
-                if "seconds" not in key:
-                    self.assertEqual(ours[key], theirs[key], key)
+            self.compare(n, *flags)
 
     def test_processes_go_on_from_threads_inside_a_round(self):
         checkpoint = self.path / "run.ck"
@@ -29,7 +22,7 @@ class Local(unittest.TestCase):
         straight = self.threads(2, *flags)
         checkpoint.unlink()
         begun = subprocess.Popen([PROGRAM, *QUICK, "--link", "threads", "--workers", "2", *map(str, flags)], stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.DEVNULL, env=test_mpi.ENVIRONMENT)
+                                 stderr=subprocess.DEVNULL, env=ENVIRONMENT)
         while not checkpoint.exists() and begun.poll() is None:
             time.sleep(0.002)
         begun.kill()
@@ -55,7 +48,3 @@ class Local(unittest.TestCase):
             self.assertNotEqual(done.returncode, 0)
             self.assertEqual(len(said(done)), 1, done.stderr)
             self.assertIn(sentence, said(done)[0])
-
-
-if __name__ == "__main__":
-    unittest.main()

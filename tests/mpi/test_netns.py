@@ -10,14 +10,14 @@ import tempfile
 import time
 import unittest
 
-import test_mpi
+from job import MPI, PROGRAM
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def can_make_hosts():
     """Only root may, and not in every container."""
-    if test_mpi.MPI != "openmpi" or os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
+    if MPI != "openmpi" or os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("tc") is None:
         return False
     name = f"tgtry{os.getpid()}"
     made = subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode == 0
@@ -41,7 +41,7 @@ class Netns(unittest.TestCase):
     def test_interfaces_count_what_the_meter_counts(self):
         """A little more: headers of frames and packets, what acknowledges them, the launcher, and reports between steps."""
         flags = ("train", "--model", "mlp", "--data", "glyphs", "--recipe", "dense", "--steps", 10, "--json")
-        process = netns("--hosts", 3, "--rate", "200mbit", "--", test_mpi.PROGRAM, *flags)
+        process = netns("--hosts", 3, "--rate", "200mbit", "--", PROGRAM, *flags)
         out, errors = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, errors)
         lines = out.splitlines()
@@ -59,7 +59,7 @@ class Netns(unittest.TestCase):
         self.assertEqual(left_behind(failing), [])
         with tempfile.TemporaryDirectory() as folder:
             mark = pathlib.Path(folder) / "run.ck"
-            ended = netns("--hosts", 2, "--rate", "1gbit", "--", test_mpi.PROGRAM, "train", "--model", "mlp", "--data", "glyphs", "--recipe", "adacomp",
+            ended = netns("--hosts", 2, "--rate", "1gbit", "--", PROGRAM, "train", "--model", "mlp", "--data", "glyphs", "--recipe", "adacomp",
                           "--steps", 100000, "--checkpoint", mark, "--checkpoint-every", 3)
             limit = time.monotonic() + 60
             while not mark.exists() and ended.poll() is None and time.monotonic() < limit:

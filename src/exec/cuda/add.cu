@@ -45,9 +45,10 @@ TG_DEVICE void add_slowly(float *out, const tg_gpu_unit &u, const uint8_t *bytes
     }
 }
 
-/* Whole fours of n values. All loads of a thread are under way before the first is used. */
+/* Whole fours of n values. All loads of a thread are under way before the first is used, and before it is known whether they may be
+ * added. */
 template <unsigned WORDS>
-TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t n, float weight, bool sets)
+TG_DEVICE void add_fours(float *out, const tg_gpu_pass &p, const tg_gpu_unit &u, const uint8_t *bytes, uint32_t n, float weight, bool sets)
 {
     bool is_bf16 = u.quantize == TG_GPU_BF16;
     uint32_t words[FOURS][WORDS];
@@ -58,6 +59,9 @@ TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes,
         if (tg_four_at(b) + FOUR <= n) {
             tg_load_plain<WORDS>(words[b], bytes + tg_four_at(b) * WORDS);
         }
+    }
+    if (!tg_may_add(p)) {
+        return;
     }
     TG_UNROLL
     for (uint32_t b = 0; b < FOURS; b++) {
@@ -75,10 +79,10 @@ TG_DEVICE void add_fours(float *out, const tg_gpu_unit &u, const uint8_t *bytes,
     }
 }
 
-__global__ static void __launch_bounds__(THREADS, 4) add_plain(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
+__global__ static void __launch_bounds__(THREADS, 4)
+    add_plain(const __grid_constant__ tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
     const tg_gpu_tile tile = p.tiles[blockIdx.x]; /* what depends on it is loaded before anything is decided, as below */
-    const bool may_add = tg_may_add(p);
     const tg_gpu_unit &u = p.units[tile.unit];
     const uint32_t plain_len = u.plain_len;
     const uint64_t element_at = p.chunks[tile.chunk].element_at, values_at = p.space.views[tile.chunk].symbols;
@@ -86,16 +90,21 @@ __global__ static void __launch_bounds__(THREADS, 4) add_plain(tg_gpu_pass p, co
     TG_LOADED(values_at);
     const bool sends = tg_unit_sends(u, false), is_coded = u.coded != 0;
     float *out = sum_of_fours(p, u, tile);
-    if (plain_len == 0 || !sends || !may_add) {
+    if (plain_len == 0 || !sends) {
+        tg_after_previous();
         return;
     }
     const uint8_t *bytes = (is_coded ? p.space.words + 4 * element_at : body + values_at) + (uint64_t)tile.from * plain_len;
     if (out != nullptr && plain_len == 2) {
-        add_fours<2>(out, u, bytes, tile.n, weight, sets);
+        add_fours<2>(out, p, u, bytes, tile.n, weight, sets);
     } else if (out != nullptr) {
-        add_fours<4>(out, u, bytes, tile.n, weight, sets);
+        add_fours<4>(out, p, u, bytes, tile.n, weight, sets);
     }
-    for (uint32_t i = (out != nullptr ? tile.n / FOUR * FOUR : 0) + threadIdx.x; i < tile.n; i += THREADS) {
+    uint32_t rest = out != nullptr ? tile.n / FOUR * FOUR : 0;
+    if (rest == tile.n || !tg_may_add(p)) {
+        return;
+    }
+    for (uint32_t i = rest + threadIdx.x; i < tile.n; i += THREADS) {
         float value = tg_plain_value(u, bytes, i), *to = tg_sum_at(p, u, tile.at + i);
         *to = sets ? value : tg_plus(*to, tg_times(weight, value));
     }
@@ -141,7 +150,6 @@ TG_DEVICE uint32_t bucket_of(const tile_part &t, uint32_t i)
 template <unsigned PACKED> TG_DEVICE bool find_part(tile_part &t, const tg_gpu_pass &p, const uint8_t *body)
 {
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
-    const bool may_add = tg_may_add(p);
     const tg_gpu_unit &u = p.units[tile.unit];
     const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
     const tg_view &view = p.space.views[tile.chunk];
@@ -169,7 +177,7 @@ template <unsigned PACKED> TG_DEVICE bool find_part(tile_part &t, const tg_gpu_p
     t.has_table = t.rows * base <= SYMBOLS_MAX;
     bool has_fours = t.has_table && (t.rows == 1 || t.bucket_n % FOUR == 0); /* four side by side are in one bucket */
     t.out = has_fours && t.n >= FOUR && (PACKED != TG_PACKED_NUMBERS || t.group_n == 1) ? out : nullptr;
-    return (kinds >> PACKED & 1) != 0 && may_add;
+    return (kinds >> PACKED & 1) != 0;
 }
 
 /* 2^32 / base: exact for numbers whose product with the base is below 2^32. */
@@ -415,13 +423,16 @@ template <unsigned PACKED, bool HAS_ROWS> TG_DEVICE uint32_t add_fours(const til
     return late;
 }
 
-/* Symbols and sums are on their way while the table is made. */
+/* Symbols and sums are on their way while the table is made, and before it is known whether they may be added: symbols are looked at
+ * after that, for those that are not one would lead astray. */
 template <unsigned PACKED>
-__global__ static void __launch_bounds__(THREADS, BLOCKS) add_symbols(tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
+__global__ static void __launch_bounds__(THREADS, BLOCKS)
+    add_symbols(const __grid_constant__ tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
     __shared__ tile_space<PACKED> space;
     tile_part t;
     if (!find_part<PACKED>(t, p, body)) {
+        tg_after_previous();
         return;
     }
     copy_packed<PACKED>(space, t);
@@ -431,10 +442,16 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS) add_symbols(tg_gpu_pas
     }
     TG_COMMIT_COPIES();
     fill_table(t, space.table, weight, sets);
+    bool may_add = tg_may_add(p);
     TG_WAIT_COPIES(1);
     __syncthreads();
-    unpack_tile(space, t);
+    if (may_add) {
+        unpack_tile(space, t);
+    }
     TG_WAIT_COPIES(0);
+    if (!may_add) {
+        return;
+    }
     uint32_t late = (1u << FOURS) - 1;
     if (t.out != nullptr) {
         late = t.rows > 1 ? add_fours<PACKED, true>(t, space) : add_fours<PACKED, false>(t, space);
@@ -446,10 +463,12 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS) add_symbols(tg_gpu_pas
 
 /* ---- launches ---------------------------------------------------------------------------------------------------------------- */
 
-template <unsigned PACKED> static void launch_add_symbols(const tg_gpu_pass *p, const uint8_t *body, float weight, bool sets)
+template <unsigned PACKED>
+static void launch_add_symbols(const tg_gpu_pass *p, bool *is_early, const uint8_t *body, float weight, bool sets)
 {
     if (tg_pass_has(p, PACKED)) {
-        TG_LAUNCH(add_symbols<PACKED>, p->tile_n, THREADS, p->stream, *p, body, weight, sets);
+        TG_LAUNCH_EARLY(add_symbols<PACKED>, *is_early, p->tile_n, THREADS, p->stream, *p, body, weight, sets);
+        *is_early = false;
     }
 }
 
@@ -458,12 +477,16 @@ extern "C" void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, floa
     if (p->tile_n == 0) {
         return;
     }
+    /* The kernel before has judged the body. Neither it nor the one before that writes to sums, and that one has begun after all before it
+     * had ended; so sums, and where things are in the body, may be read early; but only by the kernel that follows it. */
+    bool is_early = p->overlaps && p->sound != nullptr;
     if (tg_pass_has(p, TG_KIND_NONE)) {
-        TG_LAUNCH(add_plain, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
+        TG_LAUNCH_EARLY(add_plain, is_early, p->tile_n, THREADS, p->stream, *p, body, weight, sets != 0);
+        is_early = false;
     }
-    launch_add_symbols<TG_PACKED_BYTES>(p, body, weight, sets != 0);
-    launch_add_symbols<TG_PACKED_SIGNS>(p, body, weight, sets != 0);
-    launch_add_symbols<TG_PACKED_GROUPS>(p, body, weight, sets != 0);
-    launch_add_symbols<TG_PACKED_NUMBERS>(p, body, weight, sets != 0);
+    launch_add_symbols<TG_PACKED_BYTES>(p, &is_early, body, weight, sets != 0);
+    launch_add_symbols<TG_PACKED_SIGNS>(p, &is_early, body, weight, sets != 0);
+    launch_add_symbols<TG_PACKED_GROUPS>(p, &is_early, body, weight, sets != 0);
+    launch_add_symbols<TG_PACKED_NUMBERS>(p, &is_early, body, weight, sets != 0);
     tg_launch_add_blocks(p, body, weight, sets != 0, false);
 }

@@ -31,6 +31,7 @@ tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_detail *wh
         return status;
     }
     *gpu->refused = 0;
+    gpu->overlaps = tg_gpu_call_overlaps(ordinal) != 0;
     tg_gpu_call_name(gpu->name, sizeof gpu->name, ordinal);
     *out = &gpu->device;
     return TG_OK;
@@ -125,6 +126,19 @@ tg_status tg_cuda_lead(tg_device *device, void *stream, tg_detail *why)
 {
     TG_NEED(device, why);
     return order(gpu_of(device), gpu_of(device)->stream, stream, why);
+}
+
+tg_status tg_cuda_move(tg_device *device, void *stream, tg_detail *why)
+{
+    TG_NEED(device, why);
+    tg_gpu *gpu = (tg_gpu *)(void *)device;
+    if (stream == gpu->stream) {
+        return TG_OK;
+    }
+    TG_TRY(tg_gpu_find_device(gpu->ordinal, stream, why));
+    TG_TRY(order(gpu, gpu->stream, stream, why));
+    gpu->stream = stream;
+    return TG_OK;
 }
 
 tg_status tg_cuda_wait(tg_device *device, tg_detail *why)

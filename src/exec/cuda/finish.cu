@@ -1,40 +1,35 @@
 /* Ends a frame whose leaves are hashed: hashes of chunks, then the front and the checksum around the body. Ends a check likewise: what
  * the host must know goes to its own memory, so that nothing is copied. */
-#include "exec/cuda/hash.h"
+#include "exec/cuda/ending.h"
 #include "exec/cuda/kernels.h"
 
 enum { WARPS = 8, HASHED_LEAVES = 512 };
 
-/* Words of a leaf, and then of up to 512 leaves: a warp has them in shared memory before it hashes, because a hash waits for each of its
- * loads. */
-typedef uint64_t leaf_words[TG_LEAF_BYTES / 8];
+/* Shared memory of a block. */
+typedef struct block_space {
+    tg_leaf_words words[WARPS];
+    uint64_t near[2 + WARPS]; /* all words of a frame that one block has, so that it does not wait for memory */
+} block_space;
 
-/* H of n words in memory, by a warp. */
-TG_DEVICE uint64_t hash_words(leaf_words &space, const uint64_t *words, uint32_t n)
+/* Word i of a frame; by a thread. */
+TG_DEVICE void put_word(block_space &space, const tg_gpu_ending &e, uint32_t i, uint64_t hash)
 {
-    enum { EACH = TG_LEAF_BYTES / 8 / TG_WARP };
-    uint64_t own[EACH];
-    TG_UNROLL
-    for (uint32_t k = 0; k < EACH; k++) {
-        uint32_t i = k * TG_WARP + threadIdx.x % TG_WARP;
-        own[k] = i < n ? __ldcg(words + i) : 0;
+    e.words[i] = hash;
+    if (e.block_n == 1) {
+        space.near[i] = hash;
     }
-    __syncwarp();
-    TG_UNROLL
-    for (uint32_t k = 0; k < EACH; k++) {
-        space[k * TG_WARP + threadIdx.x % TG_WARP] = own[k];
-    }
-    __syncwarp();
-    return tg_hash_any((const uint8_t *)space, n * 8);
 }
 
-/* H of n words, of up to 512 leaves; all threads of the block. The first warp has it. */
-TG_DEVICE uint64_t hash_block(leaf_words (&spaces)[WARPS], const uint64_t *words, uint32_t n)
+/* The checksum of a frame: H of its words, of up to 512 leaves; all threads of its last block. The first warp has it. */
+TG_DEVICE uint64_t hash_block(block_space &space, const tg_gpu_ending &e)
 {
     __shared__ uint64_t leaves[HASHED_LEAVES];
-    uint32_t each = TG_LEAF_BYTES / 8, leaf_n = (n + each - 1) / each, warp = threadIdx.x / TG_WARP;
+    uint32_t n = 2 + e.chunk_n, each = TG_LEAF_BYTES / 8, leaf_n = (n + each - 1) / each, warp = threadIdx.x / TG_WARP;
+    if (e.block_n == 1) {
+        return warp > 0 ? 0 : tg_hash_any((const uint8_t *)space.near, n * 8);
+    }
     for (uint32_t leaf = warp; leaf < leaf_n; leaf += WARPS) {
-        uint64_t hash = hash_words(spaces[warp], words + leaf * each, min(n - leaf * each, each));
+        uint64_t hash = tg_hash_words(space.words[warp], e.words + leaf * each, min(n - leaf * each, each));
         if (threadIdx.x % TG_WARP == 0) {
             leaves[leaf] = hash;
         }
@@ -44,7 +39,7 @@ TG_DEVICE uint64_t hash_block(leaf_words (&spaces)[WARPS], const uint64_t *words
 }
 
 /* H of bytes in memory, by a warp. */
-TG_DEVICE uint64_t hash_bytes(leaf_words &space, const uint8_t *bytes, uint32_t len)
+TG_DEVICE uint64_t hash_bytes(tg_leaf_words &space, const uint8_t *bytes, uint32_t len)
 {
     uint32_t leaf_n = len == 0 ? 1 : (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
     uint64_t hash = 0;
@@ -59,49 +54,49 @@ TG_DEVICE uint64_t hash_bytes(leaf_words &space, const uint8_t *bytes, uint32_t 
 }
 
 /* The hash of a chunk from those of its leaves, by a warp. */
-TG_DEVICE uint64_t hash_chunk(leaf_words &space, const uint64_t *leaves, uint32_t len)
+TG_DEVICE uint64_t hash_chunk(tg_leaf_words &space, const uint64_t *leaves, uint32_t len)
 {
     uint32_t leaf_n = (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
     if (len == 0) {
         return TG_HASH_OF_NOTHING;
     }
-    return leaf_n == 1 ? leaves[0] : hash_words(space, leaves, leaf_n);
+    return leaf_n == 1 ? leaves[0] : tg_hash_words(space, leaves, leaf_n);
 }
 
-/* Whether this is the last block of a frame to come here, so that it sees what all have written; all threads. */
+/* Whether this is the last block of a frame to come here; all threads. */
 TG_DEVICE bool is_last_block(uint32_t *done, uint32_t block_n)
 {
-    __shared__ bool is_last;
     if (block_n == 1) {
         __syncthreads();
         return true;
     }
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        is_last = atomicAdd(done, 1u) + 1 == block_n;
-    }
-    __syncthreads();
-    if (is_last) {
-        __threadfence();
-        if (threadIdx.x == 0) {
-            *done = 0;
-        }
-    }
-    return is_last;
+    return tg_block_is_last(done, tg_block_arrives(done), block_n);
 }
 
-/* Hashes of this block's chunks to words[2], ... The warp after the last chunk's has the front: its hash, or that of the front in the
- * frame if `hashes_front`. Returns whether this is the last block to do so; all threads. */
-TG_DEVICE bool hash_chunks(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, const tg_gpu_ending &e,
-                           const tg_gpu_front &front, bool hashes_front)
+/* The chunk of this warp, in the frame; that after the last one is the front. */
+TG_DEVICE uint32_t chunk_of_warp(const tg_gpu_ending &e)
 {
-    uint32_t warp = threadIdx.x / TG_WARP, i = (blockIdx.x - e.block) * WARPS + warp, number = e.first + i;
+    return (blockIdx.x - e.block) * WARPS + threadIdx.x / TG_WARP;
+}
+
+/* Its length, which does not depend on kernels before this one. */
+TG_DEVICE uint32_t len_of_warp(const tg_gpu_pass &p, const tg_gpu_ending &e)
+{
+    uint32_t i = chunk_of_warp(e);
+    return i < e.chunk_n ? p.chunks[e.first + i].len : 0;
+}
+
+/* Hashes of this block's chunks to words[2], ..., that of this warp of `len` bytes. The warp after the last chunk's has the front: its
+ * hash, or that of the front in the frame if `hashes_front`. Returns whether this is the last block to do so; all threads. */
+TG_DEVICE bool hash_chunks(block_space &space, const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front,
+                           uint32_t len, bool hashes_front)
+{
+    uint32_t warp = threadIdx.x / TG_WARP, i = chunk_of_warp(e), number = e.first + i;
     if (i < e.chunk_n) {
         const tg_gpu_chunk &chunk = p.chunks[number];
-        uint64_t hash = hash_chunk(spaces[warp], e.leaves + (uint64_t)i * e.leaf_cap, chunk.len);
+        uint64_t hash = hash_chunk(space.words[warp], e.leaves + (uint64_t)i * e.leaf_cap, len);
         if (threadIdx.x % TG_WARP == 0) {
-            e.words[2 + i] = hash;
+            put_word(space, e, 2 + i, hash);
             if (e.sides != nullptr) {
                 const uint8_t *body = e.frame + front.len;
                 uint64_t side = 0;
@@ -112,10 +107,10 @@ TG_DEVICE bool hash_chunks(leaf_words (&spaces)[WARPS], const tg_gpu_pass &p, co
             }
         }
     } else if (i == e.chunk_n) {
-        uint64_t hash = hashes_front ? hash_bytes(spaces[warp], e.frame, front.len) : front.hash;
+        uint64_t hash = hashes_front ? hash_bytes(space.words[warp], e.frame, front.len) : front.hash;
         if (threadIdx.x % TG_WARP == 0) {
-            e.words[0] = hash;
-            e.words[1] = TG_HASH_OF_NOTHING; /* there are no headers */
+            put_word(space, e, 0, hash);
+            put_word(space, e, 1, TG_HASH_OF_NOTHING); /* there are no headers */
         }
     }
     return is_last_block(e.done, e.block_n);
@@ -132,29 +127,52 @@ TG_DEVICE void hand_over(const tg_gpu_ending &e)
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
 
-__global__ static void __launch_bounds__(WARPS *TG_WARP) seal(tg_gpu_pass p, const __grid_constant__ tg_gpu_seals s)
+/* Byte i of what stands before a body. */
+TG_DEVICE uint8_t front_byte(const tg_gpu_pass &p, const tg_gpu_front &front, uint32_t i)
 {
-    __shared__ leaf_words spaces[WARPS];
+    if (p.step_at != nullptr && i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8) {
+        return (uint8_t)(*p.step_at >> 8 * (i - TG_GPU_STEP_AT));
+    }
+    return i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
+}
+
+/* All of it, by a block; each thread has its first byte. */
+TG_DEVICE void write_front(const tg_gpu_ending &e, const tg_gpu_pass &p, const tg_gpu_front &front, uint8_t first)
+{
+    if (threadIdx.x < front.len) {
+        e.frame[threadIdx.x] = first;
+    }
+    for (uint32_t i = threadIdx.x + WARPS * TG_WARP; i < front.len; i += WARPS * TG_WARP) {
+        e.frame[i] = front_byte(p, front, i);
+    }
+}
+
+__global__ static void __launch_bounds__(WARPS *TG_WARP)
+    seal(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_seals s)
+{
+    __shared__ block_space space;
     uint32_t number = 0;
     while (number + 1 < s.n && blockIdx.x >= s.e[number + 1].block) {
         number++;
     }
     const tg_gpu_ending &e = s.e[number];
     const tg_gpu_front &front = s.fronts[number];
-    if (blockIdx.x + 1 == e.block + e.block_n) {
-        uint64_t step = p.step_at != nullptr ? *p.step_at : 0;
-        for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
-            bool is_step = p.step_at != nullptr && i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8;
-            e.frame[i] = is_step            ? (uint8_t)(step >> 8 * (i - TG_GPU_STEP_AT))
-                         : i < TG_GPU_FRONT ? front.header[i]
-                                            : front.description[i - TG_GPU_FRONT];
-        }
+    uint32_t len = len_of_warp(p, e);
+    tg_after_previous();
+    bool has_front = blockIdx.x + 1 == e.block + e.block_n, hashes_front = p.step_at != nullptr;
+    uint8_t first = has_front && threadIdx.x < front.len ? front_byte(p, front, threadIdx.x) : 0;
+    if (has_front && hashes_front) {
+        write_front(e, p, front, first);
         __syncthreads();
     }
-    if (!hash_chunks(spaces, p, e, front, p.step_at != nullptr)) {
+    bool is_last = hash_chunks(space, p, e, front, len, hashes_front);
+    if (has_front && !hashes_front) { /* its bytes have come in the meantime */
+        write_front(e, p, front, first);
+    }
+    if (!is_last) {
         return;
     }
-    uint64_t checksum = hash_block(spaces, e.words, 2 + e.chunk_n);
+    uint64_t checksum = hash_block(space, e);
     if (threadIdx.x == 0) {
         tg_store_bytes(e.frame + front.len + e.body_len, checksum, 8);
     }
@@ -175,13 +193,14 @@ void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s)
     for (uint32_t i = 0; i < s->n; i++) {
         blocks = give_blocks(&s->e[i], blocks);
     }
-    TG_LAUNCH(seal, blocks, WARPS * TG_WARP, p->stream, *p, *s);
+    TG_LAUNCH_EARLY(seal, p->overlaps, blocks, WARPS * TG_WARP, p->stream, *p, *s);
 }
 
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
 
-/* Whether front, chunks and checksum of a frame are right. All threads; hashes are in e.words. */
-TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, const tg_gpu_front &front)
+/* Whether front, chunks and checksum of a frame are right, for the kernels after this one. All threads, of which the first one knows it
+ * then; hashes are in e.words. */
+TG_DEVICE bool judge(block_space &space, const tg_gpu_ending &e, const tg_gpu_front &front)
 {
     const uint8_t *frame = e.frame;
     bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
@@ -192,37 +211,52 @@ TG_DEVICE void judge(leaf_words (&spaces)[WARPS], const tg_gpu_ending &e, const 
         differs = differs || (!is_any && frame[i] != expected);
     }
     differs = __syncthreads_or(differs ? 1 : 0) != 0;
-    uint64_t checksum = hash_block(spaces, e.words, 2 + e.chunk_n);
+    uint64_t checksum = hash_block(space, e);
+    if (threadIdx.x > 0) {
+        return false;
+    }
+    bool is_sound = !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
+    *e.sound = is_sound ? 1 : 0;
+    if (!is_sound && e.refused != nullptr) {
+        *e.refused = *e.refused + 1;
+    }
+    return is_sound;
+}
+
+/* To the host, who waits for that: all else that it is told is there. All threads; the first one knows it. */
+TG_DEVICE void announce(const tg_gpu_ending &e, bool is_sound)
+{
+    __syncthreads();
     if (threadIdx.x == 0) {
-        bool is_sound =
-            !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
-        *e.sound = is_sound ? 1 : 0;
-        *e.sound_to = is_sound ? 1 : 0;
-        if (!is_sound && e.refused != nullptr) {
-            *e.refused = *e.refused + 1;
-        }
+        __threadfence_system();
+        *(volatile uint32_t *)e.sound_to = is_sound ? 1 : 0;
     }
 }
 
 /* To the host: the front of a frame and its checksum, hashes of headers and chunks, the verdict. */
 __global__ static void __launch_bounds__(WARPS *TG_WARP)
-    tell(tg_gpu_pass p, tg_gpu_ending e, const __grid_constant__ tg_gpu_front front, uint8_t *ends, uint64_t *words)
+    tell(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
+         const __grid_constant__ tg_gpu_front front, uint8_t *ends, uint64_t *words)
 {
-    __shared__ leaf_words spaces[WARPS];
+    __shared__ block_space space;
     const uint8_t *frame = e.frame;
-    if (!hash_chunks(spaces, p, e, front, e.sound != nullptr)) {
+    uint32_t len = len_of_warp(p, e);
+    tg_next_may_begin();
+    tg_after_previous();
+    if (!hash_chunks(space, p, e, front, len, e.sound != nullptr)) {
         return;
     }
     for (uint32_t i = threadIdx.x; ends != nullptr && i < front.len + 8; i += WARPS * TG_WARP) {
         ends[i] = i < front.len ? frame[i] : frame[i + e.body_len];
     }
     for (uint32_t i = 2 + threadIdx.x; words != nullptr && i < 2 + e.chunk_n; i += WARPS * TG_WARP) {
-        words[i] = __ldcg(e.words + i);
+        words[i] = e.block_n == 1 ? space.near[i] : __ldcg(e.words + i);
     }
-    if (e.sound != nullptr) {
-        judge(spaces, e, front);
-    }
+    bool is_sound = e.sound != nullptr && judge(space, e, front);
     hand_over(e);
+    if (e.sound != nullptr) {
+        announce(e, is_sound);
+    }
 }
 
 void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends,
@@ -230,5 +264,5 @@ void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 {
     tg_gpu_ending own = *e;
     uint32_t blocks = give_blocks(&own, 0);
-    TG_LAUNCH(tell, blocks, WARPS * TG_WARP, p->stream, *p, own, *front, ends, words);
+    TG_LAUNCH_EARLY(tell, p->overlaps, blocks, WARPS * TG_WARP, p->stream, *p, own, *front, ends, words);
 }

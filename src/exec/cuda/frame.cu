@@ -121,6 +121,8 @@ __global__ static void __launch_bounds__(PLACERS)
     place_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len)
 {
     uint64_t at = headers_len;
+    tg_after_previous();
+    tg_next_may_begin();
     if (threadIdx.x == 0) {
         spans[0] = tg_gpu_span{body, headers_len};
     }
@@ -149,7 +151,7 @@ __global__ static void __launch_bounds__(PLACERS)
 
 void tg_gpu_place_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans, uint8_t *body, uint64_t headers_len)
 {
-    TG_LAUNCH(place_chunks, 1, PLACERS, p->stream, *p, sides, spans, body, headers_len);
+    TG_LAUNCH_EARLY(place_chunks, p->overlaps, 1, PLACERS, p->stream, *p, sides, spans, body, headers_len);
 }
 
 /* ---- moving -------------------------------------------------------------------------------------------------------------- */
@@ -162,6 +164,7 @@ __global__ static void __launch_bounds__(MOVERS *TG_WARP, 3)
 {
     __shared__ uint4 leaves[MOVERS][TG_LEAF_VECTORS];
     uint32_t number = blockIdx.x * MOVERS + threadIdx.x / TG_WARP, span = number / each;
+    tg_after_previous();
     if (span > p.chunk_n || (span == 0 && hashes == nullptr)) {
         return;
     }
@@ -180,8 +183,8 @@ __global__ static void __launch_bounds__(MOVERS *TG_WARP, 3)
 void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans, uint64_t *hashes, uint32_t leaf_cap)
 {
     uint32_t each = tg_leaf_warps(p->chunk_n + 1, leaf_cap);
-    TG_LAUNCH(move, ((p->chunk_n + 1) * each + MOVERS - 1) / MOVERS, MOVERS * TG_WARP, p->stream, *p, spans, hashes,
-              leaf_cap, each);
+    TG_LAUNCH_EARLY(move, p->overlaps, ((p->chunk_n + 1) * each + MOVERS - 1) / MOVERS, MOVERS * TG_WARP, p->stream, *p,
+                    spans, hashes, leaf_cap, each);
 }
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------- */
@@ -285,6 +288,7 @@ void tg_gpu_find(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *body, 
 /* One block, so that several small copies are one launch. */
 __global__ static void __launch_bounds__(PLACERS) report(tg_gpu_pass p, tg_gpu_report r)
 {
+    tg_after_previous();
     for (uint32_t i = threadIdx.x; r.views != nullptr && i < p.chunk_n; i += PLACERS) {
         r.views[i] = p.space.views[p.first + i];
     }
@@ -302,5 +306,5 @@ __global__ static void __launch_bounds__(PLACERS) report(tg_gpu_pass p, tg_gpu_r
 
 void tg_gpu_tell(const tg_gpu_pass *p, const tg_gpu_report *r)
 {
-    TG_LAUNCH(report, 1, PLACERS, p->stream, *p, *r);
+    TG_LAUNCH_EARLY(report, p->overlaps, 1, PLACERS, p->stream, *p, *r);
 }

@@ -152,3 +152,10 @@ tg_status tg_gpu_passed(const tg_gpu *gpu, void *mark, tg_detail *why)
     int passed = tg_gpu_call_passed(mark, &reason);
     return passed == 1 ? TG_MORE : told(passed, &reason, gpu, why);
 }
+
+tg_status tg_gpu_idle(const tg_gpu *gpu, tg_detail *why)
+{
+    const char *reason = NULL;
+    int idle = tg_gpu_call_idle(gpu->stream, &reason);
+    return idle == 1 ? TG_MORE : told(idle, &reason, gpu, why);
+}

@@ -106,6 +106,15 @@ int tg_gpu_call_is_capturing(void *stream)
     return status == cudaStreamCaptureStatusActive;
 }
 
+int tg_gpu_call_overlaps(int ordinal)
+{
+    int major = 0;
+    if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+    return major >= 9;
+}
+
 /* 0: success; else *why is set. */
 static int told(cudaError_t error, const char **why)
 {
@@ -143,14 +152,24 @@ int tg_gpu_call_follow(void *stream, void *mark, const char **why)
     return told(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)mark, 0), why);
 }
 
-int tg_gpu_call_passed(void *mark, const char **why)
+/* What a query has told. */
+static int asked(cudaError_t error, const char **why)
 {
-    cudaError_t error = cudaEventQuery((cudaEvent_t)mark);
     if (error == cudaErrorNotReady) {
         (void)cudaGetLastError();
         return 1;
     }
     return told(error, why) ? 2 : 0;
+}
+
+int tg_gpu_call_passed(void *mark, const char **why)
+{
+    return asked(cudaEventQuery((cudaEvent_t)mark), why);
+}
+
+int tg_gpu_call_idle(void *stream, const char **why)
+{
+    return asked(cudaStreamQuery((cudaStream_t)stream), why);
 }
 
 int tg_gpu_call_can_use(const void *memory, int ordinal)

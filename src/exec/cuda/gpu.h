@@ -8,6 +8,7 @@ typedef struct tg_gpu {
     tg_device device;
     int ordinal;
     void *stream;
+    bool overlaps;        /* kernels may be launched early (kernel.h) */
     void *mark;           /* of tg_cuda_follow and tg_cuda_lead */
     const uint64_t *step; /* device memory that holds the step; NULL: it is given by callers */
     uint32_t *refused;    /* pinned: frames that were refused when nobody waited for them */
@@ -46,8 +47,9 @@ tg_status tg_gpu_mark(const tg_gpu *gpu, void *mark, void *stream, tg_detail *wh
 tg_status tg_gpu_wait_for(const tg_gpu *gpu, void *stream, void *mark, tg_detail *why) TG_CHECKED;
 /* Waits until a mark is passed, and reports as tg_gpu_wait does; what comes after it on the stream goes on. */
 tg_status tg_gpu_await(const tg_gpu *gpu, void *mark, tg_detail *why) TG_CHECKED;
-/* TG_OK: passed; TG_MORE: not yet. */
+/* TG_OK: passed; TG_MORE: not yet. Likewise whether all is done that is on the stream of the GPU. */
 tg_status tg_gpu_passed(const tg_gpu *gpu, void *mark, tg_detail *why) TG_CHECKED;
+tg_status tg_gpu_idle(const tg_gpu *gpu, tg_detail *why) TG_CHECKED;
 
 /* Whether memory can be used by kernels of this GPU. */
 bool tg_gpu_can_use(const tg_gpu *gpu, const void *memory);

@@ -16,6 +16,7 @@ void tg_gpu_call_release(void *block, int pinned);
 void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream);
 void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream);
 int tg_gpu_call_is_capturing(void *stream);
+int tg_gpu_call_overlaps(int ordinal); /* whether a kernel can be put on the GPU before the one before it ends */
 int tg_gpu_call_can_use(const void *memory, int ordinal);
 
 /* Streams, and marks on them: a mark is passed when all that was on the stream before it is done. */
@@ -28,5 +29,6 @@ int tg_gpu_call_follow(void *stream, void *mark,
                        const char **why);             /* has what comes next on the stream wait for the mark */
 int tg_gpu_call_passed(void *mark, const char **why); /* 0: passed; 1: not yet; 2: failed */
 int tg_gpu_call_await(void *mark, const char **why);
+int tg_gpu_call_idle(void *stream, const char **why); /* as tg_gpu_call_passed, of all that is on the stream */
 
 #endif

@@ -185,47 +185,43 @@ TG_DEVICE uint64_t tg_xxh_halve(uint64_t lower, uint64_t upper, unsigned by)
     return (is_upper ? upper : lower) + other;
 }
 
-/* What stripes add to sums 2 (lane % 4) and the next, block by block. */
-TG_DEVICE void tg_xxh_add(uint64_t sums[TG_XXH_BLOCKS][2], const uint4 vectors[TG_XXH_VECTORS])
+/* What the stripes of a block add to sums 2 (lane % 4) and the next, from this lane's two vectors of it. */
+TG_DEVICE void tg_xxh_add(uint64_t sums[2], const uint4 vectors[2], bool is_last_block)
 {
     unsigned lane = threadIdx.x % TG_WARP, first = lane / 4 + 2 * (lane % 4);
-    uint64_t keys[2][2] = {{tg_xxh_secret[first], tg_xxh_secret[first + 1]},
-                           {tg_xxh_secret[first + 8], tg_xxh_secret[first + 9]}};
     unsigned last = 192 - 64 - 7 + 16 * (lane % 4);
     TG_UNROLL
-    for (int k = 0; k < TG_XXH_VECTORS; k++) {
+    for (unsigned k = 0; k < 2; k++) {
         uint4 v = vectors[k];
         uint64_t words[2] = {v.x | (uint64_t)v.y << 32, v.z | (uint64_t)v.w << 32},
-                 key[2] = {keys[k % 2][0], keys[k % 2][1]};
-        if (k == TG_XXH_VECTORS - 1 && lane / 4 == 7) { /* the last stripe has a secret of its own */
+                 key[2] = {tg_xxh_secret[first + 8 * k], tg_xxh_secret[first + 8 * k + 1]};
+        if (k == 1 && is_last_block && lane / 4 == 7) { /* the last stripe has a secret of its own */
             key[0] = tg_xxh_secret_at(last);
             key[1] = tg_xxh_secret_at(last + 8);
         }
         TG_UNROLL
         for (int c = 0; c < 2; c++) {
             uint64_t keyed = words[c] ^ key[c], product = (keyed & 0xffffffffu) * (keyed >> 32) + words[1 - c];
-            sums[k / 2][c] = k % 2 == 0 ? product : sums[k / 2][c] + product;
+            sums[c] = k == 0 ? product : sums[c] + product;
         }
     }
 }
 
-/* XXH3 of a whole leaf from its vectors. All lanes of a warp take part and get the result. */
-TG_DEVICE uint64_t tg_hash_vectors(const uint4 vectors[TG_XXH_VECTORS])
+/* The word whose sum a lane has when tg_xxh_halve has shared the words of lane % 4 out. */
+TG_DEVICE unsigned tg_xxh_word(void)
 {
-    unsigned lane = threadIdx.x % TG_WARP, word = 2 * (lane % 4) + (lane / 4) % 2;
-    uint64_t sums[TG_XXH_BLOCKS][2];
-    tg_xxh_add(sums, vectors);
-    uint64_t of_two[2][2];
+    unsigned lane = threadIdx.x % TG_WARP;
+    return 2 * (lane % 4) + (lane / 4) % 2;
+}
+
+/* XXH3 of a whole leaf from what its blocks add to the sum of tg_xxh_word. Eight lanes have a leaf; all of a warp take part. */
+TG_DEVICE uint64_t tg_hash_blocks(const uint64_t added[TG_XXH_BLOCKS])
+{
+    unsigned word = tg_xxh_word();
+    uint64_t sum = tg_xxh_start[word];
     TG_UNROLL
-    for (int c = 0; c < 2; c++) { /* blocks 0 and 1, or 2 and 3 */
-        of_two[0][c] = tg_xxh_halve(sums[0][c], sums[2][c], 16);
-        of_two[1][c] = tg_xxh_halve(sums[1][c], sums[3][c], 16);
-    }
-    uint64_t low = tg_xxh_halve(of_two[0][0], of_two[1][0], 8), high = tg_xxh_halve(of_two[0][1], of_two[1][1], 8);
-    uint64_t total = tg_xxh_halve(low, high, 4), sum = tg_xxh_start[word];
-    TG_UNROLL
-    for (unsigned b = 0; b < TG_XXH_BLOCKS; b++) { /* block b is in lanes with bit 16 for b / 2, and bit 8 for b % 2 */
-        sum += __shfl_sync(TG_ALL_LANES, total, (int)(b / 2 * 16 + b % 2 * 8 + lane % 8));
+    for (unsigned b = 0; b < TG_XXH_BLOCKS; b++) {
+        sum += added[b];
         if (b + 1 < TG_XXH_BLOCKS) {
             sum ^= sum >> 47;
             sum ^= tg_xxh_secret[16 + word];
@@ -237,6 +233,28 @@ TG_DEVICE uint64_t tg_hash_vectors(const uint4 vectors[TG_XXH_VECTORS])
     folded += __shfl_xor_sync(TG_ALL_LANES, folded, 1);
     folded += __shfl_xor_sync(TG_ALL_LANES, folded, 2);
     return tg_xxh_avalanche(TG_LEAF_BYTES * TG_XXH_PRIME_1 + folded);
+}
+
+/* XXH3 of a whole leaf from its vectors. All lanes of a warp take part and get the result. */
+TG_DEVICE uint64_t tg_hash_vectors(const uint4 vectors[TG_XXH_VECTORS])
+{
+    uint64_t sums[TG_XXH_BLOCKS][2], of_two[2][2], added[TG_XXH_BLOCKS];
+    TG_UNROLL
+    for (int b = 0; b < TG_XXH_BLOCKS; b++) {
+        tg_xxh_add(sums[b], vectors + 2 * b, b + 1 == TG_XXH_BLOCKS);
+    }
+    TG_UNROLL
+    for (int c = 0; c < 2; c++) { /* blocks 0 and 1, or 2 and 3 */
+        of_two[0][c] = tg_xxh_halve(sums[0][c], sums[2][c], 16);
+        of_two[1][c] = tg_xxh_halve(sums[1][c], sums[3][c], 16);
+    }
+    uint64_t low = tg_xxh_halve(of_two[0][0], of_two[1][0], 8), high = tg_xxh_halve(of_two[0][1], of_two[1][1], 8);
+    uint64_t total = tg_xxh_halve(low, high, 4);
+    TG_UNROLL
+    for (unsigned b = 0; b < TG_XXH_BLOCKS; b++) { /* block b is in lanes with bit 16 for b / 2, and bit 8 for b % 2 */
+        added[b] = __shfl_sync(TG_ALL_LANES, total, (int)(b / 2 * 16 + b % 2 * 8 + threadIdx.x % 8));
+    }
+    return tg_hash_blocks(added);
 }
 
 /* Words [from, end) of a vector, and 0 for others, which are not read. */

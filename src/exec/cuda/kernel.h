@@ -17,6 +17,37 @@
 #include "exec/cuda/emulate/cuda.h"
 #endif
 
+/* A kernel that may be put on the GPU while the one before it on the stream still runs, so that it is there when that one ends. All its
+ * blocks call tg_after_previous, before which they read tables of the plan alone, unless it is said there why they may read more. It pays
+ * most where the one before says tg_next_may_begin. `overlaps`: the GPU can do that; otherwise it is launched as any other. */
+#if defined(__CUDACC__)
+template <class... Expected, class... Given>
+static inline void tg_launch_early(void (*kernel)(Expected...), bool overlaps, uint64_t blocks, unsigned threads,
+                                   void *stream, const Given &...given)
+{
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(threads);
+    config.stream = (cudaStream_t)stream;
+    config.attrs = &early;
+    config.numAttrs = overlaps ? 1 : 0;
+    if (blocks > 0) {
+        (void)cudaLaunchKernelEx(&config, kernel, given...); /* the next wait reports what is wrong */
+    }
+}
+#define TG_LAUNCH_EARLY(kernel, overlaps, blocks, threads, stream, ...) \
+    tg_launch_early(kernel, (overlaps) != 0, blocks, threads, stream, __VA_ARGS__)
+#else
+#define TG_LAUNCH_EARLY(kernel, overlaps, blocks, threads, stream, ...) \
+    do {                                                                \
+        (void)(overlaps);                                               \
+        TG_LAUNCH(kernel, blocks, threads, stream, __VA_ARGS__);        \
+    } while (0)
+#endif
+
 #if defined(__CUDACC__)
 #define TG_UNROLL _Pragma("unroll")
 #define TG_ROLL _Pragma("unroll 1")
@@ -79,6 +110,22 @@ TG_REDUCE(__reduce_min_sync, value < other ? value : other)
 #define TG_WARP 32u
 #define TG_ALL_LANES 0xffffffffu
 #define TG_DEVICE __device__ static __forceinline__
+
+/* Waits until the kernel before this one on the stream has ended, if this one was launched early: then all that it wrote is there. */
+TG_DEVICE void tg_after_previous(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* The next kernel on the stream, if it is launched early, may be put on the GPU once all blocks of this one have said so or ended. */
+TG_DEVICE void tg_next_may_begin(void)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 
 /* A little-endian word at any address. It reads whole aligned words, so up to 3 bytes before and after it must be readable. */
 TG_DEVICE uint64_t tg_load64(const uint8_t *at)

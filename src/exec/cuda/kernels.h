@@ -20,7 +20,8 @@
  *     tg_gpu_read_indices                                         coordinates, checked
  *     tg_gpu_add_dense         tg_gpu_add_sparse                  values to sums
  *     tg_gpu_deliver                                              sums to where they belong
- *     tg_gpu_average_plain     tg_gpu_judge_bodies                in place of the last two, of all bodies; are they sound?
+ *     tg_gpu_judge_bodies                                         whether all bodies of a cell are sound, of fixed length
+ *     tg_gpu_average_plain                                        in place of all of these, of plain values of all bodies
  */
 #ifndef TG_EXEC_CUDA_KERNELS_H
 #define TG_EXEC_CUDA_KERNELS_H
@@ -78,7 +79,7 @@ typedef struct tg_gpu_ending {
     tg_gpu_verdict *verdict_to; /* ... to this pinned memory of the host; NULL: it is not */
     uint32_t *
         sound; /* of a check: 1 if the frame is sound, that is, front, chunks and checksum are right, else 0; NULL: not asked */
-    uint32_t *sound_to; /* pinned: the same */
+    uint32_t *sound_to; /* pinned: the same, after all else that goes to the host */
     uint32_t *refused;  /* pinned: counts frames that are not; NULL: it is not counted */
 } tg_gpu_ending;
 
@@ -105,21 +106,36 @@ void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t *words, uint32_t n,
                        int has_headers, void *stream);
 
-/* Bodies of a cell of fixed length, each with its checksum after it, whose leaves tg_gpu_check_leaves has hashed. */
+/* Bodies of a cell of fixed length, each with its checksum after it. */
 typedef struct tg_gpu_judging {
     tg_gpu_bodies bodies;
     uint64_t fronts[TG_GPU_BODIES]; /* hashes of what stands before them */
     uint64_t body_len;
-    const uint64_t *leaves;
-    uint64_t *words; /* space for 2 + chunk_n of each */
+    uint64_t *leaves; /* hashes of leaves, as tg_gpu_check_leaves has them */
+    uint64_t *words;  /* space for 2 + chunk_n of each */
+    uint32_t *done;   /* 0; 1 + chunk_n of them */
     uint32_t leaf_cap;
-    uint32_t number;   /* of the first body ... */
+    uint32_t are_aligned; /* all bodies begin at a multiple of 16 */
+    uint32_t number;      /* of the first body ... */
     uint32_t *late;    /* ... 0, or 2^32 - 1 less the number of the first one that is not sound; never cleared here */
     uint32_t *late_to; /* pinned: the same */
 } tg_gpu_judging;
 
-/* Finds out whether bodies are sound: a block each. Clears the verdict of the pass. */
+/* Finds out whether bodies are sound, whose leaves are hashed: a block each. Clears the verdict of the pass. */
 void tg_gpu_judge_bodies(const tg_gpu_pass *p, const tg_gpu_judging *j);
+
+/* ---- average.cu -------------------------------------------------------------------------------------------------------------- */
+
+typedef struct tg_gpu_averaging {
+    void *const *averages; /* by tensor; NULL: p->few */
+    float divisor;
+    uint8_t is_first, is_last;
+} tg_gpu_averaging;
+
+/* Sums of several bodies, in their order, all of whose values are plain: those that are in space.sums are added to, unless `is_first`.
+ * They stay there unless `is_last`: then they are delivered as tg_gpu_deliver does, without a look for overflows. Hashes leaves and finds
+ * out whether bodies are sound. */
+void tg_gpu_average_plain(const tg_gpu_pass *p, const tg_gpu_judging *j, const tg_gpu_averaging *to);
 
 /* ---- frame.cu: chunks in bodies ------------------------------------------------------------------------------------------- */
 
@@ -170,11 +186,6 @@ void tg_gpu_tell(const tg_gpu_pass *p, const tg_gpu_report *report);
  * it, of value_n bodies, and averages of finite values are finite. */
 void tg_gpu_deliver(const tg_gpu_pass *p, void *const *averages, float *flat, float divisor, float share,
                     uint32_t value_n);
-
-/* Sums of several bodies of plain values, in their order: those that are in space.sums are added to, unless `is_first`. They stay there
- * unless `is_last`: then they are delivered as tg_gpu_deliver does, without a look for overflows. */
-void tg_gpu_average_plain(const tg_gpu_pass *p, const tg_gpu_bodies *bodies, int is_first, int is_last,
-                          void *const *averages, float divisor);
 
 /* ---- clip.cu ---------------------------------------------------------------------------------------------------------------- */
 

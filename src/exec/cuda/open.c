@@ -42,11 +42,12 @@ static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_
 
 static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
 {
-    tg_gpu_uses all = {.fixed = true};
+    tg_gpu_uses all = {.fixed = true, .only_plain = true};
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
         bool is_dense = u->coordinates == TG_AT_EVERY;
         all.starts = all.starts || is_dense || u->route == TG_ROUTE_NONE;
+        all.only_plain = all.only_plain && u->route != TG_ROUTE_NONE && is_dense && u->plain_len != 0 && !u->coded;
         if (u->route == TG_ROUTE_NONE) {
             continue;
         }
@@ -173,7 +174,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     uint64_t description_len = run->plan->layout->description.len;
     TG_TRY(acquire_pageable(&w->description, run, description_len, 1, why));
     TG_TRY(acquire_pinned(&w->ends, run, TG_GPU_FRONT + description_len + TG_GPU_CHECKSUM, 1, why));
-    TG_TRY(acquire_cleared(&w->done, gpu, TG_GPU_SEALS * sizeof *w->done, why));
+    TG_TRY(acquire_cleared(&w->done, gpu, (TG_GPU_SEALS + 1 + chunks) * sizeof *w->done, why));
     uint64_t spans = chunks + run->plan->grid->cells; /* with headers */
     TG_TRY(tg_gpu_acquire(&w->spans, gpu, spans * sizeof *w->spans, why));
     TG_TRY(tg_gpu_acquire(&w->written_spans, gpu, spans * sizeof *w->written_spans, why));

@@ -76,6 +76,8 @@ TG_DEVICE void pack_leaf(uint8_t *bytes, uint4 *stage, const tg_gpu_chunk &chunk
 __global__ static void __launch_bounds__(PACKERS *TG_WARP) pack_leaves(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ uint4 leaf[TG_LEAF_VECTORS], stages[PACKERS][STAGE];
+    tg_after_previous();
+    tg_next_may_begin();
     const tg_gpu_leaf at = p.leaves[blockIdx.x];
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
@@ -121,6 +123,8 @@ TG_DEVICE void mend_leaf(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const 
 __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP;
+    tg_after_previous();
+    tg_next_may_begin();
     if (i >= p.leaf_n) {
         return;
     }
@@ -147,10 +151,10 @@ void tg_gpu_pack_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_ca
     tg_launch_use_signs(p, hashes, leaf_cap);
     tg_launch_natural_leaves(p, hashes, leaf_cap);
     if ((p->packs & TG_GPU_PACKS_LEAVES) != 0) {
-        TG_LAUNCH(pack_leaves, p->leaf_n, PACKERS * TG_WARP, p->stream, *p, hashes, leaf_cap);
+        TG_LAUNCH_EARLY(pack_leaves, p->overlaps, p->leaf_n, PACKERS * TG_WARP, p->stream, *p, hashes, leaf_cap);
     }
     if (tg_pass_has(p, TG_KIND_PACKS)) {
-        TG_LAUNCH(mend_leaves, (p->leaf_n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
+        TG_LAUNCH_EARLY(mend_leaves, p->overlaps, (p->leaf_n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
     }
 }
 
@@ -237,9 +241,11 @@ TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *by
 }
 
 __global__ static void __launch_bounds__(WARPS *TG_WARP, 7)
-    check_leaves(tg_gpu_pass p, tg_gpu_bodies bodies, uint64_t *hashes, uint32_t leaf_cap)
+    check_leaves(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_bodies bodies, uint64_t *hashes, uint32_t leaf_cap)
 {
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = i / p.leaf_n;
+    tg_after_previous();
+    tg_next_may_begin(); /* after that: what is launched early after the next kernel reads sums (add.cu) */
     if (number >= bodies.n) {
         return;
     }
@@ -279,6 +285,6 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 7)
 
 void tg_gpu_check_leaves(const tg_gpu_pass *p, const tg_gpu_bodies *bodies, uint64_t *hashes, uint32_t leaf_cap)
 {
-    TG_LAUNCH(check_leaves, ((uint64_t)p->leaf_n * bodies->n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, *bodies, hashes,
-              leaf_cap);
+    TG_LAUNCH_EARLY(check_leaves, p->overlaps, ((uint64_t)p->leaf_n * bodies->n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, *bodies,
+                    hashes, leaf_cap);
 }

@@ -138,6 +138,8 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 14)
     encode_tile(const __grid_constant__ tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
+    tg_after_previous();
+    tg_next_may_begin();
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
     bool is_coded = u.route == TG_GPU_ROUTE_WORDS;
@@ -168,6 +170,6 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 14)
 void tg_gpu_encode_plain(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
     if (p->tile_n > 0) {
-        TG_LAUNCH(encode_tile, p->tile_n, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
+        TG_LAUNCH_EARLY(encode_tile, p->overlaps, p->tile_n, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
     }
 }

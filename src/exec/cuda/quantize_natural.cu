@@ -57,6 +57,8 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
     __shared__ tg_team_space space;
     __shared__ tg_gpu_bucket b;
     const tg_gpu_leaf at = p.leaves[blockIdx.x];
+    tg_after_previous();
+    tg_next_may_begin();
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
     if (tg_quantize_kind(u) != TG_KIND_NATURAL || !tg_unit_makes_leaves(u)) {
@@ -95,6 +97,6 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
 void tg_launch_natural_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
     if (p->chunk_n > 0 && tg_pass_has(p, TG_KIND_NATURAL)) {
-        TG_LAUNCH(natural_leaves, p->leaf_n, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
+        TG_LAUNCH_EARLY(natural_leaves, p->overlaps, p->leaf_n, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
     }
 }

@@ -383,6 +383,7 @@ __global__ static void __launch_bounds__(THREADS, 8)
                 uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ round_space space;
+    tg_next_may_begin();
     take_number<BY_LEAVES>(p, lag, space);
     const round_tile &t = space.rounded;
     if (space.summed.is_mine) {

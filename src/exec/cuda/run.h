@@ -29,6 +29,7 @@ typedef struct tg_gpu_uses {
     bool fits;             /* statistics need what travels beside values */
     bool coded;
     bool velocities;   /* some feedback keeps more than a residual */
+    bool only_plain;   /* all units have plain values, and all of these are sent as they are */
     bool fixed;        /* all chunks are dense and of fixed length: their leaves are hashed while they are written */
     uint32_t kinds;    /* of quantizers */
     uint64_t slot_len; /* bytes of scratch of a bucket */
@@ -58,9 +59,10 @@ typedef struct tg_gpu_workspace {
         late; /* 2^32 - 1 less the number of the first body that was found damaged in a pass without a wait; 0: none */
     bool is_verdict_open;  /* the kernel that seals the next frame hands it over */
     bool is_verdict_clear; /* on the device, because nothing has run since it was cleared */
-    uint32_t *done;        /* device: blocks that are done, of a frame whose last block does more */
-    tg_gpu_seals seals;    /* frames that are written and not sealed yet, up to that of cell ... */
-    uint32_t seals_to;     /* ... before this one */
+    uint32_t *done; /* device: blocks that are done, of TG_GPU_SEALS frames whose last block does more; then chunks of
+                       bodies that are summed, and blocks of each of these chunks */
+    tg_gpu_seals seals; /* frames that are written and not sealed yet, up to that of cell ... */
+    uint32_t seals_to;  /* ... before this one */
     tg_gpu_mirror description;
     uint32_t leaves_first; /* the chunk whose leaves `leaves` begins with, of frames of fixed length */
     tg_run *
@@ -70,7 +72,7 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror ends;   /* what stands before the body of a frame, and its checksum */
     size_t ends_len;      /* of what stands before it */
     tg_gpu_mirror sound;  /* whether the frame that was checked last is: 1 or 0; 2: not known yet */
-    void *mark;           /* on the stream, behind that check, or behind what hands a verdict over: */
+    void *mark;           /* on the stream, after what hands a verdict over: */
     bool is_marked;       /* a verdict is there when the mark is passed */
     uint32_t sealed_cell; /* of the frame of fixed length that was sealed last */
     const uint8_t *sealed_body;

@@ -235,6 +235,8 @@ TG_DEVICE void hash_signs(const tg_gpu_chunk &chunk, const tg_gpu_tile &tile, ui
 /* Tiles, the last of all first, whose residuals are in the cache. */
 __global__ static void __launch_bounds__(THREADS, 8) use_signs(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
+    tg_after_previous();
+    tg_next_may_begin();
     const tg_gpu_tile tile = p.tiles[p.tile_n - 1 - blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
     if (!tg_unit_signs_leaves(u) || !tg_unit_sends(u, false)) {
@@ -260,6 +262,6 @@ void tg_launch_take_signs(const tg_gpu_pass *p)
 void tg_launch_use_signs(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
     if (p->chunk_n > 0 && tg_pass_has(p, TG_KIND_SIGN)) {
-        TG_LAUNCH(use_signs, p->tile_n, THREADS, p->stream, *p, hashes, leaf_cap);
+        TG_LAUNCH_EARLY(use_signs, p->overlaps, p->tile_n, THREADS, p->stream, *p, hashes, leaf_cap);
     }
 }

@@ -260,41 +260,72 @@ static tg_gpu_bodies some_of(const adding *a, size_t from, size_t n)
     return out;
 }
 
-/* Compares the checksums after bodies of `len` bytes with those of their chunks, whose leaves are hashed. */
-static void judge_bodies(const adding *a, size_t from, const tg_gpu_bodies *bodies, uint64_t len)
+/* How bodies [from, from + bodies->n), of `len` bytes, are judged by the checksums after them. */
+static tg_gpu_judging judging_of(const adding *a, size_t from, const tg_gpu_bodies *bodies, uint64_t len)
 {
     const tg_gpu_workspace *w = a->run->work;
     tg_gpu_judging j = {.bodies = *bodies,
                         .body_len = len,
                         .leaves = w->leaves,
                         .words = w->hashes.device,
+                        .done = w->done + TG_GPU_SEALS,
                         .leaf_cap = a->run->leaf_cap,
+                        .are_aligned = 1,
                         .number = (uint32_t)from,
                         .late = w->late.device,
                         .late_to = w->late.host};
     for (uint32_t b = 0; b < bodies->n; b++) {
         j.fronts[b] = TG_LITTLE64(a->bodies[from + b].hashes[0]);
+        j.are_aligned = j.are_aligned && (uintptr_t)bodies->at[b] % 16 == 0;
     }
-    tg_gpu_judge_bodies(&a->pass, &j);
+    return j;
 }
 
-/* Values of bodies [from, from + bodies->n) to sums, and averages of all after the last one. */
-static void sum_some(adding *a, size_t from, const tg_gpu_bodies *bodies, const tg_sink *sink)
+/* Where averages go; of few tensors with the pass. */
+static void *const *averages_of(adding *a, const tg_sink *sink)
 {
-    bool is_last = from + bodies->n == a->body_n;
-    void *const *averages = is_last && !tg_gpu_give_few(&a->pass, a->run, (const void *const *)sink->averages)
-                                ? tg_gpu_upload_pointers(a->run, group_of(a), (const void *const *)sink->averages)
-                                : NULL;
-    if (!a->run->uses.dense_symbols) {
-        tg_gpu_average_plain(&a->pass, bodies, from == 0, is_last, averages, sink->divisor);
-        return;
+    const void *const *averages = (const void *const *)sink->averages;
+    return tg_gpu_give_few(&a->pass, a->run, averages)
+               ? NULL
+               : (void *const *)tg_gpu_upload_pointers(a->run, group_of(a), averages);
+}
+
+/* Plain values of all bodies, as many at a time as a kernel takes. */
+static void average_plain(adding *a, uint64_t len, const tg_sink *sink)
+{
+    tg_gpu_averaging to = {.averages = averages_of(a, sink), .divisor = sink->divisor};
+    for (size_t from = 0; from < a->body_n; from += TG_GPU_BODIES) {
+        size_t n = a->body_n - from < TG_GPU_BODIES ? a->body_n - from : TG_GPU_BODIES;
+        tg_gpu_bodies some = some_of(a, from, n);
+        tg_gpu_judging j = judging_of(a, from, &some, len);
+        to.is_first = from == 0;
+        to.is_last = from + n == a->body_n;
+        tg_gpu_average_plain(&a->pass, &j, &to);
     }
-    for (size_t b = from; b < from + bodies->n; b++) {
-        add_values(a, a->bodies[b].bytes, 1.0f, b == 0);
+}
+
+/* Values of all bodies, symbols among them, one after the other. */
+static void average_any(adding *a, uint64_t len, const tg_sink *sink)
+{
+    tg_run *run = a->run;
+    tg_gpu_clear_verdict(run);
+    clear_sums(a, false);
+    tg_gpu_ready_views(&a->pass, run, a->cell, &a->bodies[0]);
+    for (size_t from = 0; from < a->body_n; from += TG_GPU_BODIES) {
+        size_t n = a->body_n - from < TG_GPU_BODIES ? a->body_n - from : TG_GPU_BODIES;
+        tg_gpu_bodies some = some_of(a, from, n);
+        tg_gpu_judging j = judging_of(a, from, &some, len);
+        tg_gpu_check_leaves(&a->pass, &some, run->work->leaves, run->leaf_cap);
+        for (size_t b = from; b < from + n; b++) {
+            add_values(a, a->bodies[b].bytes, 1.0f, b == 0);
+        }
+        if (from + n == a->body_n) {
+            void *const *averages = averages_of(a, sink);
+            tg_gpu_deliver(&a->pass, averages, NULL, sink->divisor, 0, (uint32_t)a->body_n);
+        }
+        tg_gpu_judge_bodies(&a->pass, &j);
     }
-    if (is_last) {
-        tg_gpu_deliver(&a->pass, averages, NULL, sink->divisor, 0, (uint32_t)a->body_n);
-    }
+    run->work->is_verdict_clear = true; /* by the last judgement */
 }
 
 bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
@@ -306,16 +337,11 @@ bool tg_gpu_sum_later(tg_run *run, uint32_t cell, const tg_body_view *bodies, si
     }
     adding a = adding_of(run, cell, bodies, body_n);
     run->work->held = NULL;
-    tg_gpu_clear_verdict(run);
-    clear_sums(&a, false);
-    tg_gpu_ready_views(&a.pass, run, cell, &bodies[0]);
-    for (size_t from = 0; from < body_n; from += TG_GPU_BODIES) {
-        tg_gpu_bodies some = some_of(&a, from, body_n - from < TG_GPU_BODIES ? body_n - from : TG_GPU_BODIES);
-        tg_gpu_check_leaves(&a.pass, &some, run->work->leaves, run->leaf_cap);
-        sum_some(&a, from, &some, sink);
-        judge_bodies(&a, from, &some, len);
+    if (run->uses.only_plain) {
+        average_plain(&a, len, sink);
+    } else {
+        average_any(&a, len, sink);
     }
-    run->work->is_verdict_clear = true; /* by the last judgement */
     return true;
 }
 

@@ -181,6 +181,7 @@ typedef struct tg_gpu_pass {
     uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
     uint8_t is_answer, has_values, has_clip, has_residuals, adds_few;
+    uint8_t overlaps; /* kernels may be launched early (kernel.h) */
     void *stream;
 } tg_gpu_pass;
 

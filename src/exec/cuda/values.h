@@ -5,9 +5,10 @@
 
 #include "exec/cuda/bucket.h"
 
-/* Whether a body may be added, as far as that is known when kernels are launched. */
+/* Whether a body may be added: the kernel before this one knows it. All blocks ask. */
 TG_DEVICE bool tg_may_add(const tg_gpu_pass &p)
 {
+    tg_after_previous();
     return p.sound == nullptr || __ldcg(p.sound) != 0;
 }
 

@@ -263,7 +263,9 @@ static void seal_fixed(tg_run *run, uint32_t cell, const tg_body *body, uint8_t 
     tg_gpu_front before = front_of(run, front, front_len);
     tg_gpu_ending e = tg_gpu_ending_of(run, cell, frame, body->len, w->leaves_first);
     before.hash = p.step_at != NULL ? 0 : tg_hash(front, front_len);
-    e.verdict_to = w->is_verdict_open ? w->verdict.host : NULL; /* with the first cell that was written */
+    if (w->is_verdict_open && run->plan->nonfinite == TG_NONFINITE_ERROR) { /* others refuse nothing, so it is clear */
+        e.verdict_to = w->verdict.host;                                     /* with the first cell that was written */
+    }
     e.done = w->done + s->n;
     w->is_verdict_clear = w->is_verdict_clear || w->is_verdict_open;
     w->is_verdict_open = false;

@@ -278,6 +278,12 @@ int tg_gpu_call_wait(void *stream, const char **why)
     return 0;
 }
 
+int tg_gpu_call_overlaps(int ordinal)
+{
+    (void)ordinal;
+    return 0;
+}
+
 int tg_gpu_call_can_use(const void *at, int ordinal)
 {
     (void)ordinal;
@@ -345,6 +351,13 @@ int tg_gpu_call_passed(void *mark, const char **why)
     const emulated_mark *m = mark;
     *why = NULL;
     return m->stream != NULL && atomic_load(&m->stream->done) < m->at;
+}
+
+int tg_gpu_call_idle(void *stream, const char **why)
+{
+    (void)stream; /* the GPU's own, on which kernels and copies are done when they are put */
+    *why = NULL;
+    return 0;
 }
 
 int tg_gpu_call_await(void *mark, const char **why)

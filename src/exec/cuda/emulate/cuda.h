@@ -119,6 +119,9 @@ unsigned __match_any_sync(unsigned mask, unsigned value);
 static inline void __threadfence(void)
 {
 }
+static inline void __threadfence_system(void)
+{
+}
 static inline void __threadfence_block(void)
 {
 }

@@ -1,6 +1,6 @@
 /* Tensors, gradients and buffers that costs are measured on, in host or device memory; for `tersegrad probe`. */
-#ifndef CLI_PROBE_ROOM_H
-#define CLI_PROBE_ROOM_H
+#ifndef CLI_PROBE_WORKSPACE_H
+#define CLI_PROBE_WORKSPACE_H
 
 #include "device.h"
 #include "probe_machine.h"
@@ -25,41 +25,43 @@ void cli_tensors_tiny(cli_tensors *out);
 /* Places of the tensors in a buffer. */
 void cli_tensors_place(void *out[CLI_TENSOR_MAX], const cli_tensors *t, const float *buffer);
 
-typedef struct cli_room {
+typedef struct cli_workspace {
     const cli_device *device;
     const float *host;   /* gradients of all steps */
     const float *values; /* the same on the device */
     size_t value_n;
-    float *made;    /* values that are not the caller's */
-    cli_copy all;   /* of them on a GPU */
-    float *sums[2]; /* as long as the largest gradient */
+    float *synthetic; /* gradients, if the caller gives none */
+    cli_copy copy;    /* of gradients, on a GPU */
+    float *sums[2];   /* as long as the largest gradient */
     uint8_t *frame;
     size_t frame_cap;
-    uint8_t *other; /* of a CPU: more than its caches hold */
-    int code;       /* of a device that has failed */
-} cli_room;
+    uint8_t *eviction; /* of a CPU: more than its caches hold */
+    int code;          /* of a device that has failed */
+} cli_workspace;
 
-/* Room for all sizes of `how`. Close in any case. */
-int cli_room_open(cli_room *r, const cli_measuring *how);
-void cli_room_close(cli_room *r);
-int cli_room_grow(cli_room *r, size_t frame_len);
+/* For all sizes of `how`. Close in any case. */
+int cli_workspace_open(cli_workspace *w, const cli_measuring *how);
+void cli_workspace_close(cli_workspace *w);
+
+/* Makes the frame at least so long. */
+int cli_workspace_reserve(cli_workspace *w, size_t frame_len);
 
 /* The largest number of elements that `how` measures. */
 uint64_t cli_measuring_largest(const cli_measuring *how);
 
 /* Gradients of a step. */
-const float *cli_room_values(const cli_room *r, const cli_tensors *t, uint64_t step);
+const float *cli_workspace_gradients(const cli_workspace *w, const cli_tensors *t, uint64_t step);
 
-/* Has other data in the caches of a CPU, as after computing, which is what a rank does between two steps. */
-void cli_room_cool(cli_room *r);
+/* Evicts gradients and residuals from the caches of a CPU, as computing does between two steps. */
+void cli_workspace_evict_caches(cli_workspace *w);
 
 /* The time when all that was started is done: of a thread's own clock where one thread computes. */
-double cli_room_now(cli_room *r, uint32_t threads);
+double cli_workspace_now(cli_workspace *w, uint32_t threads);
 
 /* What an element, a chunk and, if `tiny` is not 0, a call cost, by the seconds that three sets of tensors take. */
 typedef struct cli_size {
     double elements, chunks, seconds;
 } cli_size;
-cli_pass_cost cli_room_solve(cli_size lo, cli_size sh, double tiny);
+cli_pass_cost cli_pass_cost_solve(cli_size lo, cli_size sh, double tiny);
 
 #endif

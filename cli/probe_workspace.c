@@ -1,5 +1,5 @@
-/* Tensors, gradients and buffers; see probe_room.h. */
-#include "probe_room.h"
+/* Tensors, gradients and buffers; see probe_workspace.h. */
+#include "probe_workspace.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 enum { SHIFT = 64, SHORT_N = CLI_TENSOR_MAX, SHORT_LEN = 1024, TINY_LEN = 128, TINY_N = 4 };
 enum { CHUNK = 262144 }; /* elements (docs/architecture.md) */
-enum { OTHER_LEN = 1 << 25 };
+enum { EVICTION_LEN = 1 << 25 };
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------- */
 
@@ -67,7 +67,7 @@ void cli_tensors_place(void *out[CLI_TENSOR_MAX], const cli_tensors *t, const fl
     }
 }
 
-/* ---- room ---------------------------------------------------------------------------------------------------------- */
+/* ---- workspace ----------------------------------------------------------------------------------------------------- */
 
 uint64_t cli_measuring_largest(const cli_measuring *how)
 {
@@ -78,98 +78,98 @@ uint64_t cli_measuring_largest(const cli_measuring *how)
     return n;
 }
 
-static int make_values(cli_room *r, const cli_measuring *how, size_t n)
+static int make_values(cli_workspace *w, const cli_measuring *how, size_t n)
 {
-    r->host = how->values;
-    r->value_n = how->value_n;
-    if (r->host == NULL) {
-        r->value_n = n + 32 * SHIFT;
-        r->made = malloc(r->value_n * sizeof(float));
-        r->host = r->made;
-        if (r->made == NULL) {
+    w->host = how->values;
+    w->value_n = how->value_n;
+    if (w->host == NULL) {
+        w->value_n = n + 32 * SHIFT;
+        w->synthetic = malloc(w->value_n * sizeof(float));
+        w->host = w->synthetic;
+        if (w->synthetic == NULL) {
             return cli_fail_memory();
         }
-        cli_synth_gradient(r->made, r->value_n, 1);
+        cli_synth_gradient(w->synthetic, w->value_n, 1);
     }
-    return r->value_n >= n ? CLI_OK : cli_fail(CLI_MISUSE, "--input has %zu elements; %zu are needed", r->value_n, n);
+    return w->value_n >= n ? CLI_OK : cli_fail(CLI_MISUSE, "--input has %zu elements; %zu are needed", w->value_n, n);
 }
 
-int cli_room_open(cli_room *r, const cli_measuring *how)
+int cli_workspace_open(cli_workspace *w, const cli_measuring *how)
 {
     size_t n = (size_t)cli_measuring_largest(how), len = n * sizeof(float);
-    *r = (cli_room){.device = how->device};
-    int code = make_values(r, how, n);
+    *w = (cli_workspace){.device = how->device};
+    int code = make_values(w, how, n);
     if (code == CLI_OK) {
-        code = cli_copy_new(&r->all, r->device, (void *)(uintptr_t)r->host, r->value_n * sizeof(float));
+        code = cli_copy_new(&w->copy, w->device, (void *)(uintptr_t)w->host, w->value_n * sizeof(float));
     }
-    code = code == CLI_OK ? cli_copy_in(&r->all, r->device, r->all.len) : code;
-    r->values = r->all.device;
+    code = code == CLI_OK ? cli_copy_in(&w->copy, w->device, w->copy.len) : code;
+    w->values = w->copy.device;
     /* Written once, so that no round pays for the first use of a page. */
     for (int i = 0; i < 2 && code == CLI_OK; i++) {
-        code = cli_device_acquire(&r->sums[i], r->device, len);
-        code = code == CLI_OK ? cli_device_copy(r->device, r->sums[i], r->values, len) : code;
+        code = cli_device_acquire(&w->sums[i], w->device, len);
+        code = code == CLI_OK ? cli_device_copy(w->device, w->sums[i], w->values, len) : code;
     }
-    if (code == CLI_OK && r->device->gpu == NULL) {
-        r->other = calloc(OTHER_LEN, 1);
-        code = r->other != NULL ? CLI_OK : cli_fail_memory();
+    if (code == CLI_OK && w->device->gpu == NULL) {
+        w->eviction = calloc(EVICTION_LEN, 1);
+        code = w->eviction != NULL ? CLI_OK : cli_fail_memory();
     }
     return code;
 }
 
-void cli_room_close(cli_room *r)
+void cli_workspace_close(cli_workspace *w)
 {
-    cli_device_release(r->device, r->frame);
-    cli_device_release(r->device, r->sums[1]);
-    cli_device_release(r->device, r->sums[0]);
-    cli_copy_free(&r->all, r->device);
-    free(r->other);
-    free(r->made);
+    cli_device_release(w->device, w->frame);
+    cli_device_release(w->device, w->sums[1]);
+    cli_device_release(w->device, w->sums[0]);
+    cli_copy_free(&w->copy, w->device);
+    free(w->eviction);
+    free(w->synthetic);
 }
 
-int cli_room_grow(cli_room *r, size_t frame_len)
+int cli_workspace_reserve(cli_workspace *w, size_t frame_len)
 {
-    if (frame_len <= r->frame_cap) {
+    if (frame_len <= w->frame_cap) {
         return CLI_OK;
     }
-    cli_device_release(r->device, r->frame);
-    r->frame = NULL;
-    r->frame_cap = 0;
-    int code = cli_device_acquire(&r->frame, r->device, frame_len);
+    cli_device_release(w->device, w->frame);
+    w->frame = NULL;
+    w->frame_cap = 0;
+    int code = cli_device_acquire(&w->frame, w->device, frame_len);
     if (code == CLI_OK) {
-        r->frame_cap = frame_len;
+        w->frame_cap = frame_len;
     }
-    if (code == CLI_OK && r->device->gpu == NULL) {
-        memset(r->frame, 0, frame_len);
+    if (code == CLI_OK && w->device->gpu == NULL) {
+        memset(w->frame, 0, frame_len);
     }
     return code;
 }
 
-const float *cli_room_values(const cli_room *r, const cli_tensors *t, uint64_t step)
+const float *cli_workspace_gradients(const cli_workspace *w, const cli_tensors *t, uint64_t step)
 {
-    return r->values + (size_t)(step * SHIFT) % (r->value_n - t->n + 1);
+    return w->values + step % ((w->value_n - t->n) / SHIFT + 1) * SHIFT; /* 256 bytes apart: all are aligned alike */
 }
 
-void cli_room_cool(cli_room *r)
+void cli_workspace_evict_caches(cli_workspace *w)
 {
     enum { LINE_LEN = 64 };
-    for (size_t i = 0; i < OTHER_LEN && r->other != NULL; i += LINE_LEN) {
-        r->other[i]++;
+    for (size_t i = 0; i < EVICTION_LEN && w->eviction != NULL; i += LINE_LEN) {
+        w->eviction[i]++;
     }
 }
 
-double cli_room_now(cli_room *r, uint32_t threads)
+double cli_workspace_now(cli_workspace *w, uint32_t threads)
 {
-    if (r->device->gpu == NULL && threads == 1) {
+    if (w->device->gpu == NULL && threads == 1) {
         return cli_clock_thread();
     }
-    int code = cli_device_wait(r->device);
-    r->code = r->code == CLI_OK ? code : r->code;
+    int code = cli_device_wait(w->device);
+    w->code = w->code == CLI_OK ? code : w->code;
     return cli_clock_now();
 }
 
 /* ---- costs --------------------------------------------------------------------------------------------------------- */
 
-cli_pass_cost cli_room_solve(cli_size lo, cli_size sh, double tiny)
+cli_pass_cost cli_pass_cost_solve(cli_size lo, cli_size sh, double tiny)
 {
     double a = fmax(0, lo.seconds - tiny), b = fmax(0, sh.seconds - tiny);
     double det = lo.elements * sh.chunks - sh.elements * lo.chunks;
