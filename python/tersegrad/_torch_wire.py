@@ -10,6 +10,7 @@ which the library sees to. It cannot see others' operations: nobody else may use
 from __future__ import annotations
 
 import ctypes
+import gc
 import secrets
 import weakref
 from typing import Any, Dict, List, Optional, Union
@@ -26,12 +27,18 @@ from ._torch_mail import Mail
 _in_use: "weakref.WeakKeyDictionary[Any, weakref.ref[Any]]" = weakref.WeakKeyDictionary()  # by process group: its State or Reducer
 
 
+def _is_used(group: Any, owner: object) -> bool:
+    """Whether another one sends over this process group."""
+    return _in_use.get(group, lambda: None)() not in (None, owner)
+
+
 class GroupWire:
     """A process group as a tg_wire, which is `struct`."""
 
     def __init__(self, group: Any, device: Device, owner: object) -> None:
-        other = _in_use.get(group, lambda: None)()
-        if other is not None and other is not owner:
+        if _is_used(group, owner):
+            gc.collect()  # models and hooks that nobody has any more may refer to each other
+        if _is_used(group, owner):
             raise Error("another State or Reducer sends gradients over this process group, and NCCL needs one order of all operations; give "
                         "each one its own: process_group=torch.distributed.new_group()")
         _in_use[group] = weakref.ref(owner)

@@ -15,7 +15,6 @@ bad           calls that are refused, with the reason on every rank
 example       examples/torch_gpt_fsdp.py by torchrun
 """
 
-import gc
 import hashlib
 import pathlib
 import shlex
@@ -270,7 +269,6 @@ class Rank(one_gpu.Rank):
         """What exchanges between replicas do with shards, against exchanges on the CPU that are given the same."""
         from tersegrad._torch_fsdp_replicas import Between, ReplicaLink, residuals_of
         from tersegrad.torch.fsdp import compress
-        gc.collect()  # with two ranks both meshes have the process group of all ranks, and the last model has let go of it then
         model, between = self.replicas()
         made = compress(model, recipe, replicas=between, inside=known(("mxfp8", "bf16"))[0], verify_every=1)
         noted = []
@@ -328,8 +326,7 @@ class Rank(one_gpu.Rank):
         from tersegrad.torch import fsdp
         folder, digests, made = str(pathlib.Path(self.flags.folder, f"same-{self.world}")), [], None
         for resumed in (False, True):
-            made = model = None
-            gc.collect()  # as in check_replicas
+            made = model = None  # with two ranks both meshes have the process group of all ranks
             model, between = self.replicas()
             made = fsdp.compress(model, "ef+topk@0.1", replicas=between, inside="ef+bf16")
             if resumed:
