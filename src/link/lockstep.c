@@ -25,10 +25,15 @@ static bool looks(const tg_exchange *x)
     return lane == NULL || !tg_lane_is_spared(x, lane);
 }
 
-/* Whether a rank reads frames by another device than this one. */
-static bool reads_beside(const tg_exchange *x, const tg_device *device)
+/* Whether some rank with another device than this one reads frames. */
+static bool is_read_by_others(tg_exchange *const *ranks, uint32_t world, const tg_device *device)
 {
-    return x->codec->device != device && lane_of(x) != NULL && looks(x);
+    for (uint32_t r = 0; r < world; r++) {
+        if (ranks[r]->codec->device != device && lane_of(ranks[r]) != NULL && looks(ranks[r])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Frames that a rank sends are complete before another one's device reads them. */
@@ -36,11 +41,7 @@ static void complete_frames(tg_exchange *const *ranks, uint32_t world)
 {
     for (uint32_t r = 0; r < world; r++) {
         const tg_codec *codec = ranks[r]->codec;
-        bool is_read = false;
-        for (uint32_t to = 0; to < world && !is_read; to++) {
-            is_read = reads_beside(ranks[to], codec->device);
-        }
-        if (codec->device != NULL && is_read && lane_of(ranks[r]) != NULL) {
+        if (codec->device != NULL && lane_of(ranks[r]) != NULL && is_read_by_others(ranks, world, codec->device)) {
             codec->executor->wait(codec->run);
         }
     }

@@ -423,8 +423,8 @@ template <unsigned PACKED, bool HAS_ROWS> TG_DEVICE uint32_t add_fours(const til
     return late;
 }
 
-/* Symbols and sums are on their way while the table is made, and before it is known whether they may be added: symbols are looked at
- * after that, for those that are not one would lead astray. */
+/* Symbols and sums are loaded while the table is made, and before it is known whether the frame is sound. Symbols are used only after
+ * that: those of a damaged frame may be out of the table's range. */
 template <unsigned PACKED>
 __global__ static void __launch_bounds__(THREADS, BLOCKS)
     add_symbols(const __grid_constant__ tg_gpu_pass p, const uint8_t *body, float weight, bool sets)

@@ -26,7 +26,7 @@ TG_DEVICE uint64_t tg_hash_words(uint64_t *space, const uint64_t *words, uint32_
     return tg_hash_any((const uint8_t *)space, n * 8);
 }
 
-/* After a block has written what the last one reads; all threads. The first one gets how many blocks were here before. */
+/* Called by all threads of a block that has written what the last block reads. Thread 0 gets the number of blocks that came before. */
 TG_DEVICE uint32_t tg_block_arrives(uint32_t *done)
 {
     __threadfence();
@@ -34,8 +34,8 @@ TG_DEVICE uint32_t tg_block_arrives(uint32_t *done)
     return threadIdx.x == 0 ? atomicAdd(done, 1u) : 0;
 }
 
-/* Whether this block, with `before` from tg_block_arrives, was the last of block_n, so that it sees what all have written; all threads.
- * Then the counter is cleared for the next kernel. */
+/* Called by all threads, with `before` from tg_block_arrives: whether this is the last of block_n blocks. It then sees what all have
+ * written, and the counter is 0 again for the next kernel. */
 TG_DEVICE bool tg_block_is_last(uint32_t *done, uint32_t before, uint32_t block_n)
 {
     __shared__ bool is_last;

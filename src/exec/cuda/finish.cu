@@ -223,7 +223,7 @@ TG_DEVICE bool judge(block_space &space, const tg_gpu_ending &e, const tg_gpu_fr
     return is_sound;
 }
 
-/* To the host, who waits for that: all else that it is told is there. All threads; the first one knows it. */
+/* Called by all threads; thread 0 has is_sound. Writes the word that the host polls, after all else that the host is told. */
 TG_DEVICE void announce(const tg_gpu_ending &e, bool is_sound)
 {
     __syncthreads();

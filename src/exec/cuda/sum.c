@@ -250,21 +250,12 @@ void tg_gpu_deliver_sums(tg_run *run, uint32_t from, uint32_t to, const tg_body_
 
 /* ---- without a wait ---------------------------------------------------------------------------------------------------------- */
 
-/* Bodies [from, from + n). */
-static tg_gpu_bodies some_of(const adding *a, size_t from, size_t n)
-{
-    tg_gpu_bodies out = {.n = (uint32_t)n};
-    for (size_t b = 0; b < n; b++) {
-        out.at[b] = a->bodies[from + b].bytes;
-    }
-    return out;
-}
-
-/* How bodies [from, from + bodies->n), of `len` bytes, are judged by the checksums after them. */
-static tg_gpu_judging judging_of(const adding *a, size_t from, const tg_gpu_bodies *bodies, uint64_t len)
+/* The next bodies from `from` on, as many as a kernel takes, each of `len` bytes: how they are judged by the checksums after them. */
+static tg_gpu_judging judging_of(const adding *a, size_t from, uint64_t len)
 {
     const tg_gpu_workspace *w = a->run->work;
-    tg_gpu_judging j = {.bodies = *bodies,
+    size_t left = a->body_n - from;
+    tg_gpu_judging j = {.bodies.n = (uint32_t)(left < TG_GPU_BODIES ? left : TG_GPU_BODIES),
                         .body_len = len,
                         .leaves = w->leaves,
                         .words = w->hashes.device,
@@ -274,9 +265,11 @@ static tg_gpu_judging judging_of(const adding *a, size_t from, const tg_gpu_bodi
                         .number = (uint32_t)from,
                         .late = w->late.device,
                         .late_to = w->late.host};
-    for (uint32_t b = 0; b < bodies->n; b++) {
-        j.fronts[b] = TG_LITTLE64(a->bodies[from + b].hashes[0]);
-        j.are_aligned = j.are_aligned && (uintptr_t)bodies->at[b] % 16 == 0;
+    for (uint32_t b = 0; b < j.bodies.n; b++) {
+        const tg_body_view *body = &a->bodies[from + b];
+        j.bodies.at[b] = body->bytes;
+        j.fronts[b] = TG_LITTLE64(body->hashes[0]);
+        j.are_aligned = j.are_aligned && (uintptr_t)body->bytes % 16 == 0;
     }
     return j;
 }
@@ -295,11 +288,9 @@ static void average_plain(adding *a, uint64_t len, const tg_sink *sink)
 {
     tg_gpu_averaging to = {.averages = averages_of(a, sink), .divisor = sink->divisor};
     for (size_t from = 0; from < a->body_n; from += TG_GPU_BODIES) {
-        size_t n = a->body_n - from < TG_GPU_BODIES ? a->body_n - from : TG_GPU_BODIES;
-        tg_gpu_bodies some = some_of(a, from, n);
-        tg_gpu_judging j = judging_of(a, from, &some, len);
+        tg_gpu_judging j = judging_of(a, from, len);
         to.is_first = from == 0;
-        to.is_last = from + n == a->body_n;
+        to.is_last = from + j.bodies.n == a->body_n;
         tg_gpu_average_plain(&a->pass, &j, &to);
     }
 }
@@ -312,14 +303,12 @@ static void average_any(adding *a, uint64_t len, const tg_sink *sink)
     clear_sums(a, false);
     tg_gpu_ready_views(&a->pass, run, a->cell, &a->bodies[0]);
     for (size_t from = 0; from < a->body_n; from += TG_GPU_BODIES) {
-        size_t n = a->body_n - from < TG_GPU_BODIES ? a->body_n - from : TG_GPU_BODIES;
-        tg_gpu_bodies some = some_of(a, from, n);
-        tg_gpu_judging j = judging_of(a, from, &some, len);
-        tg_gpu_check_leaves(&a->pass, &some, run->work->leaves, run->leaf_cap);
-        for (size_t b = from; b < from + n; b++) {
-            add_values(a, a->bodies[b].bytes, 1.0f, b == 0);
+        tg_gpu_judging j = judging_of(a, from, len);
+        tg_gpu_check_leaves(&a->pass, &j.bodies, run->work->leaves, run->leaf_cap);
+        for (uint32_t b = 0; b < j.bodies.n; b++) {
+            add_values(a, j.bodies.at[b], 1.0f, from + b == 0);
         }
-        if (from + n == a->body_n) {
+        if (from + j.bodies.n == a->body_n) {
             void *const *averages = averages_of(a, sink);
             tg_gpu_deliver(&a->pass, averages, NULL, sink->divisor, 0, (uint32_t)a->body_n);
         }
