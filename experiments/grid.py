@@ -153,6 +153,10 @@ class Runner:
                 return training
         return None
 
+    def _environment_of(self, training):
+        """What ended with a fault of the GPU is tried once more with the codec on the CPU."""
+        return dict(self.environment or os.environ, TG_CODEC="host") if training.tries else self.environment
+
     def _end(self, job):
         """What an ended training left behind: a line for the kept ones, or a sentence."""
         training, code = job.training, job.process.returncode
@@ -188,7 +192,7 @@ class Runner:
         self.out.mkdir(parents=True, exist_ok=True)
         while self.waiting or self.running:
             while len(self.running) < self.jobs and (training := self._next()) is not None:
-                self.running.append(Job(training, self.work, self.left(), self.environment))
+                self.running.append(Job(training, self.work, self.left(), self._environment_of(training)))
             if not self.running:
                 break  # nothing else can end within the limit
             for job in [job for job in self.running if job.process.poll() is not None]:
