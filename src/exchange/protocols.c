@@ -19,19 +19,7 @@ static const tg_protocol *const protocols[] = {
  * shard sends 2 * (world - 1) / world times its length but encodes twice. So shard saves nothing with two ranks, and what it saves
  * grows with their number; and so does what an answer leaves out, because more ranks' entries compete for as many places. All-reduce saves
  * nothing with two ranks, either: of whole tensors gather sends as many bytes, in one round, and encodes no mean. */
-typedef struct tg_world_range {
-    uint32_t least, most;
-} tg_world_range;
-
-/* The numbers of ranks for which owners average and answer. */
-static tg_world_range owned(int again)
-{
-    switch (again) {
-    case TG_AGAIN_NO: return (tg_world_range){UINT32_MAX, 0};
-    case TG_AGAIN_FEW: return (tg_world_range){3, 4};
-    default: return (tg_world_range){5, UINT32_MAX};
-    }
-}
+enum { OWNED_FROM = 5 }; /* ranks for which owners average and answer */
 
 const tg_protocol *tg_protocol_named(const char *name)
 {
@@ -58,7 +46,8 @@ static bool sends_all(const tg_layout *layout)
     return true;
 }
 
-static const tg_protocol *preference(const tg_layout *layout, int again, uint32_t world)
+/* `again`: owners may encode averages again. */
+static const tg_protocol *preference(const tg_layout *layout, bool again, uint32_t world)
 {
     if (tg_layout_exchange(layout) != NULL) {
         return tg_protocol_named(tg_layout_exchange(layout));
@@ -66,9 +55,7 @@ static const tg_protocol *preference(const tg_layout *layout, int again, uint32_
     if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK && !(world == 2 && sends_all(layout))) {
         return &tg_protocol_allreduce;
     }
-    tg_world_range range = owned(again);
-    bool is_owned = world >= range.least && world <= range.most;
-    if ((is_owned || tg_protocol_gather.suits(layout, NULL) != TG_OK) &&
+    if (((again && world >= OWNED_FROM) || tg_protocol_gather.suits(layout, NULL) != TG_OK) &&
         tg_protocol_shard.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_shard;
     }

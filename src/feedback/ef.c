@@ -4,7 +4,7 @@
 #include "kernels/kernels.h"
 
 static const char *const small[] = {"own", "same", "fp16", "bf16", "fp8", NULL};
-static const char *const again[] = {"yes", "no", "few", NULL};
+static const char *const again[] = {"yes", "no", NULL};
 
 static const tg_param params[] = {
     {.name = "decay",
@@ -20,7 +20,7 @@ static const tg_param params[] = {
                      .of_model = true},
     [TG_EF_AGAIN] = {.name = "again",
                      .summary = "whether owners may encode averages again, with residuals of their own (shard); no: "
-                                "frames are gathered; few: only among three or four ranks",
+                                "frames are gathered",
                      .choices = again,
                      .of_model = true},
 };

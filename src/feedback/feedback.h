@@ -55,6 +55,6 @@ extern const tg_feedback_part tg_feedback_ef;
  * quantizers), and whether owners may encode averages again. */
 enum { TG_EF_SMALL = 1, TG_EF_AGAIN = 2 };
 enum { TG_SMALL_OWN = 0, TG_SMALL_SAME = 1 };
-enum { TG_AGAIN_YES = 0, TG_AGAIN_NO = 1, TG_AGAIN_FEW = 2 };
+enum { TG_AGAIN_YES = 0, TG_AGAIN_NO = 1 };
 
 #endif

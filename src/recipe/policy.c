@@ -81,11 +81,11 @@ void tg_policy_inside(char out[TG_RECIPE_CAP], const char *recipe)
     tg_recipe_write_inside(out, &wanted);
 }
 
-int tg_policy_again(const char *recipe)
+bool tg_policy_again(const char *recipe)
 {
     tg_recipe wanted;
     bool is_read = tg_recipe_parse(&wanted, recipe, NULL) == TG_OK;
-    return is_read ? (int)tg_recipe_value(&wanted, TG_STAGE_feedback, "again") : TG_AGAIN_YES;
+    return !is_read || (int)tg_recipe_value(&wanted, TG_STAGE_feedback, "again") == TG_AGAIN_YES;
 }
 
 tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tensor *tensors, size_t tensor_n,

@@ -31,7 +31,7 @@ const tg_preset tg_presets[] = {
     {"ef-signsgd", "signs times the mean magnitude, with error feedback (arXiv 1901.09847)", "ef+sign", NULL},
     {"onebit", "one-bit SGD: two means split at 0, with error feedback", "ef+bingrad@zero", NULL},
     {"terse", "for local steps: AdaComp's selection in bins of one size, signs, gaps by rANS, small tensors in fp16",
-     "ef@small=fp16,again=few+adabins@$+sign@scale=meanmax+gaps+rans", "500"},
+     "ef@small=fp16+adabins@$+sign@scale=meanmax+gaps+rans", "500"},
     {"sparseloco",
      "for local steps: 1/64 by top-k, about 2 bits a value, decaying feedback, gaps by rANS (after arXiv 2508.15706)",
      "ef@decay=0.95,small=same,again=no+topk@$+fp4+gaps+rans", "0.015625"},
