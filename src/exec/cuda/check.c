@@ -237,6 +237,39 @@ static bool can_read(const tg_run *run, const uint8_t *frame)
     return true;
 }
 
+/* Whether a frame whose lengths are not known can be checked and added by kernels that nobody waits for in between. */
+static bool can_add_lists(const tg_run *run, const tg_plan *plan)
+{
+    return run->uses.lists && run->leader == NULL && !run->is_leader && plan == run->plan &&
+           plan->grid->first[1] <= TG_GPU_LISTS_MAX && tg_gpu_header_leaves(run, 0) <= run->leaf_cap;
+}
+
+/* Launches all of that. */
+static void add_lists(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, const uint8_t *body, size_t len,
+                      const tg_gpu_front *front, float weight)
+{
+    tg_gpu_workspace *w = run->work;
+    tg_gpu_ending e = tg_gpu_ending_of(run, 0, body - front->len, len, p->first);
+    e.verdict_to = w->verdict.host;
+    e.sound = w->sound.device;
+    e.sound_to = w->sound.host;
+    const tg_gpu_telling told = {.views = (tg_view *)w->views.host + p->first,
+                                 .words = tg_gpu_hashes_of(run, 0),
+                                 .ends = w->ends.host,
+                                 .leaves_done = w->done + TG_GPU_SEALS,
+                                 .headers_len = plan->headers_len[0]};
+    w->is_verdict_clear = true;
+    w->has_known_views = false;
+    tg_gpu_check_lists(p, &e, front, &told);
+    tg_gpu_pass adds = *p;
+    adds.sound = w->sound.device;
+    tg_gpu_add_lists(&adds, body, weight);
+    if (run->uses.plain) {
+        tg_gpu_pass plain = tg_gpu_plain_pass(&adds, run);
+        tg_gpu_add_dense(&plain, body, weight, 0);
+    }
+}
+
 static tg_status refuse_new_places(tg_detail *why)
 {
     return tg_fail(TG_E_ARGUMENT, why,
@@ -260,13 +293,13 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
     tg_gpu_enter(run->gpu);
     w->added = w->expected = w->held = NULL;
     w->is_judged = false;
-    if (!run->uses.fixed || grid->cells != 1 || len < front_len + TG_GPU_CHECKSUM ||
+    bool captures = tg_gpu_is_capturing(run->gpu), is_list = can_add_lists(run, plan) && !captures;
+    if ((!run->uses.fixed && !is_list) || grid->cells != 1 || len < front_len + TG_GPU_CHECKSUM ||
         !has_its_length(run, plan, 0, len - front_len - TG_GPU_CHECKSUM) || !can_read(run, frame)) {
         return TG_OK; /* it is found out step by step */
     }
     const uint8_t *body = frame + front_len;
     size_t body_len = len - front_len - TG_GPU_CHECKSUM, description_len = front_len - TG_GPU_FRONT;
-    bool captures = tg_gpu_is_capturing(run->gpu);
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[0], grid->first[1]);
     bool has_sums = tg_gpu_give_sums(&p, run, 0, sink->added, !captures);
     if (captures && !(has_sums && is_ready(run, front + TG_GPU_FRONT, description_len))) {
@@ -278,11 +311,17 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
     tg_gpu_clear_verdict(run);
     if (!captures) {
         tg_gpu_upload(run, &w->description, front + TG_GPU_FRONT, 0, description_len, 1);
-        launch_find(&p, run, plan, 0, body, body_len, w->host_views);
     }
-    launch_fixed(&p, run, 0, body, body_len, &expected, true, captures);
-    p.sound = w->sound.device;
-    tg_gpu_add_dense(&p, body, sink->weight, 0);
+    if (is_list) {
+        add_lists(&p, run, plan, body, body_len, &expected, sink->weight);
+    } else {
+        if (!captures) {
+            launch_find(&p, run, plan, 0, body, body_len, w->host_views);
+        }
+        launch_fixed(&p, run, 0, body, body_len, &expected, true, captures);
+        p.sound = w->sound.device;
+        tg_gpu_add_dense(&p, body, sink->weight, 0);
+    }
     *is_done = captures;
     if (captures) {
         return TG_OK;

@@ -16,6 +16,7 @@
  *
  *     tg_gpu_find                                                 chunks of a body
  *     tg_gpu_check_leaves      tg_gpu_end_check                   in place of the next two, of fixed length
+ *     tg_gpu_check_lists       tg_gpu_add_lists                   in place of all of these, of lists that are added at once
  *     tg_gpu_read_symbols      tg_gpu_read_words                  bytes to symbols and words, checked
  *     tg_gpu_read_indices                                         coordinates, checked
  *     tg_gpu_add_dense         tg_gpu_add_sparse                  values to sums
@@ -98,6 +99,27 @@ void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s);
  * chunks. With e->sound, `front` is what must stand before the body, but for rank and step; else its length alone counts. */
 void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends,
                       uint64_t *words);
+
+/* ---- check_lists.cu: frames of sparse chunks whose values are plain or signs, dense ones of plain values among them --------------- */
+
+enum { TG_GPU_LISTS_MAX = 1024 }; /* chunks of such a frame */
+
+/* What else a check needs, and where it tells the host. */
+typedef struct tg_gpu_telling {
+    tg_view *views;        /* pinned: of chunks */
+    uint64_t *words;       /* pinned: words[1], ...: hashes of headers and chunks */
+    uint8_t *ends;         /* pinned: what stands before the body, and the checksum */
+    uint32_t *leaves_done; /* device: 1 + chunk_n of them, 0 */
+    uint64_t headers_len;
+} tg_gpu_telling;
+
+/* Finds the chunks of a frame, reads their coordinates, hashes and judges it as tg_gpu_end_check does with e->sound, which is not NULL.
+ * Coordinates of random blocks are those of the step in the frame. For tg_gpu_add_lists. */
+void tg_gpu_check_lists(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front,
+                        const tg_gpu_telling *t);
+
+/* add_listed.cu: adds the values of such a frame's sparse chunks, if p->sound says so. */
+void tg_gpu_add_lists(const tg_gpu_pass *p, const uint8_t *body, float weight);
 
 /* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */
 

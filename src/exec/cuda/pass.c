@@ -141,7 +141,7 @@ tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cel
     return spans + run->plan->grid->first[cell] + cell;
 }
 
-static uint32_t header_leaves(const tg_run *run, uint32_t cell)
+uint32_t tg_gpu_header_leaves(const tg_run *run, uint32_t cell)
 {
     return (uint32_t)((run->plan->headers_len[cell] + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
 }
@@ -152,7 +152,7 @@ void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *all)
     const tg_grid *grid = run->plan->grid;
     const tg_gpu_span *spans = tg_gpu_spans_at(all, run, cell);
     uint64_t *hashes = (uint64_t *)w->hashes.device + hashes_at(run, cell);
-    uint32_t n = (uint32_t)(grid->first[cell + 1] - grid->first[cell]), leaves = header_leaves(run, cell);
+    uint32_t n = (uint32_t)(grid->first[cell + 1] - grid->first[cell]), leaves = tg_gpu_header_leaves(run, cell);
     if (leaves > run->leaf_cap) { /* by themselves, since every chunk would have so many */
         tg_gpu_hash(hashes + 1, w->leaves, spans, 1, leaves, run->gpu->stream);
     }
@@ -165,7 +165,7 @@ void tg_gpu_move_chunks(const tg_gpu_pass *p, tg_run *run, uint32_t cell, tg_gpu
 {
     const tg_gpu_workspace *w = run->work;
     const tg_gpu_span *spans = tg_gpu_spans_at(all, run, cell);
-    uint32_t leaves = header_leaves(run, cell);
+    uint32_t leaves = tg_gpu_header_leaves(run, cell);
     bool hashes_all = leaves > 0 && leaves <= run->leaf_cap; /* headers, too */
     tg_gpu_move(p, spans, hashes_all ? w->leaves : NULL, run->leaf_cap);
     if (hashes_all) {

@@ -28,8 +28,10 @@ typedef struct tg_gpu_uses {
     bool quantizes_values; /* of sparse units, after they are listed */
     bool fits;             /* statistics need what travels beside values */
     bool coded;
-    bool velocities;   /* some feedback keeps more than a residual */
-    bool only_plain;   /* all units have plain values, and all of these are sent as they are */
+    bool velocities; /* some feedback keeps more than a residual */
+    bool only_plain; /* all units have plain values, and all of these are sent as they are */
+    bool
+        lists; /* some chunks are sparse, and all values are plain or listed signs: frames are checked and added at once */
     bool fixed;        /* all chunks are dense and of fixed length: their leaves are hashed while they are written */
     uint32_t kinds;    /* of quantizers */
     uint64_t slot_len; /* bytes of scratch of a bucket */
@@ -204,6 +206,9 @@ void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why);
 
 /* The part of `spans` of a cell: one for its headers, then one a chunk. */
 tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cell);
+
+/* Leaves of the headers of a cell. */
+uint32_t tg_gpu_header_leaves(const tg_run *run, uint32_t cell);
 
 /* Hashes headers and chunks of a cell, whose places are in `spans` on the device, to the mirror of hashes on the device. */
 void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *spans);
