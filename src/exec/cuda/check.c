@@ -3,7 +3,6 @@
  * has found no chunks see empty ones. */
 #include "exec/cuda/run.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 static tg_status damaged(const tg_plan *plan, size_t chunk, tg_detail *why)
@@ -209,24 +208,6 @@ void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_
 
 /* ---- adding at once ---------------------------------------------------------------------------------------------------------- */
 
-/* Waits until the device has judged a frame; what is behind that on the stream goes on. */
-static tg_status await_judgement(tg_run *run, tg_detail *why)
-{
-    enum { LOOKS = 4096 }; /* at its word, before the GPU is asked whether it has failed */
-    tg_gpu_workspace *w = run->work;
-    const volatile uint32_t *sound = w->sound.host;
-    tg_status status = TG_MORE;
-    for (uint32_t n = 1; *sound > 1 && status == TG_MORE; n++) {
-        status = n % LOOKS == 0 ? tg_gpu_idle(run->gpu, why) : TG_MORE;
-    }
-    atomic_thread_fence(memory_order_acquire); /* what it told before is there */
-    if (*sound > 1) {                          /* the kernel has not run */
-        TG_TRY(tg_gpu_wait(run->gpu, why));
-        return tg_fail(TG_E_ARGUMENT, why, "GPU %d has not checked a frame", run->gpu->ordinal);
-    }
-    return run->failed == TG_OK ? TG_OK : tg_gpu_await_verdict(&w->expected_verdict, run, why);
-}
-
 static bool can_read(const tg_run *run, const uint8_t *frame)
 {
     tg_gpu_workspace *w = run->work;
@@ -326,8 +307,7 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
     if (captures) {
         return TG_OK;
     }
-    TG_TRY(await_judgement(run, why));
-    memcpy(&w->expected_verdict, w->verdict.host, sizeof w->expected_verdict);
+    TG_TRY(tg_gpu_await_word(&w->expected_verdict, run, why));
     w->expected = frame;
     w->expected_body = body;
     w->added = *(const volatile uint32_t *)w->sound.host == 1 ? body : NULL;

@@ -1,12 +1,11 @@
 /* Checks a frame whose chunks are lists of coordinates and values, as far as kernels can, in one launch: every block finds all chunks by
  * itself, some read the coordinates of a chunk each, others hash leaves, and the last one of all judges the frame and tells the host. The
  * kernel after it adds, or does not (add_listed.cu). */
-#include "exec/cuda/ending.h"
 #include "exec/cuda/header.h"
 #include "exec/cuda/index_modes.h"
 #include "exec/cuda/known.h"
-#include "exec/cuda/leaf.h"
 #include "exec/cuda/load.h"
+#include "exec/cuda/spans.h"
 
 enum {
     THREADS = TG_INDEX_THREADS,
@@ -14,15 +13,9 @@ enum {
     HASH_BLOCKS_MAX = 256
 };
 
-/* Where chunks are. Span 0 is that of headers, span 1 + i that of chunk i. */
-typedef struct found {
-    uint64_t start[TG_GPU_LISTS_MAX + 1];     /* of chunks in the body, and the end */
-    uint32_t leaf_first[TG_GPU_LISTS_MAX + 2]; /* of spans: leaves of all spans before */
-} found;
-
 /* What a block does after that. */
 typedef struct hashing {
-    found f;
+    tg_found f;
     uint4 staged[HASHERS][TG_LEAF_VECTORS]; /* leaves, all of whose words are loaded at once */
 } hashing;
 
@@ -31,11 +24,6 @@ typedef struct own_chunk {
     uint32_t before; /* values of chunks before it */
     tg_gpu_ranges ranges;
 } own_chunk;
-
-TG_DEVICE uint32_t leaves_of(uint64_t len)
-{
-    return (uint32_t)((len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES);
-}
 
 /* The step of a frame, at any address. */
 TG_DEVICE uint64_t step_of(const uint8_t *frame)
@@ -61,11 +49,11 @@ TG_DEVICE bool view_of(tg_view *v, tg_gpu_ranges *ranges, const tg_gpu_pass &p, 
 
 /* Finds all chunks of a body; `own` is that of chunk `number`, if there is one. Returns the first one that cannot be one, or
  * chunk_n if bytes are left over; 2^32 - 1: all are there. All threads. */
-TG_DEVICE uint32_t find_all(found &f, own_chunk &own, uint32_t number, const tg_gpu_pass &p,
+TG_DEVICE uint32_t find_all(tg_found &f, own_chunk &own, uint32_t number, const tg_gpu_pass &p,
                             const tg_gpu_ending &e, uint32_t front_len, uint64_t headers_len)
 {
     __shared__ uint32_t bad;
-    uint64_t at = headers_len, listed = (uint64_t)leaves_of(headers_len) << 32; /* leaves and values */
+    uint64_t at = headers_len, listed = (uint64_t)tg_leaves_of(headers_len) << 32; /* leaves and values */
     if (threadIdx.x == 0) {
         bad = p.chunk_n;
         f.leaf_first[0] = 0;
@@ -79,7 +67,7 @@ TG_DEVICE uint32_t find_all(found &f, own_chunk &own, uint32_t number, const tg_
         bool has = i < p.chunk_n, is_one = !has || view_of(&v, &ranges, p, i, e.frame, e.frame + front_len);
         uint32_t own_len = is_one ? v.len : 0;
         bool is_sparse = has && p.units[p.chunks[p.first + i].unit].coordinates != TG_GPU_AT_EVERY;
-        uint64_t more = (uint64_t)leaves_of(own_len) << 32 | (is_sparse ? v.count : 0), total, all;
+        uint64_t more = (uint64_t)tg_leaves_of(own_len) << 32 | (is_sparse ? v.count : 0), total, all;
         uint64_t start = at + tg_block_scan<uint64_t>(own_len, &total);
         uint64_t before = listed + tg_block_scan<uint64_t>(more, &all);
         if (!is_one || start + v.len > e.body_len) {
@@ -138,54 +126,7 @@ TG_DEVICE void read_chunk(tg_index_space &space, const own_chunk &own, const tg_
 
 /* ---- hashes ------------------------------------------------------------------------------------------------------------------ */
 
-/* The span that a leaf is in. */
-TG_DEVICE uint32_t span_of(const found &f, uint32_t span_n, uint32_t leaf)
-{
-    uint32_t low = 0, high = span_n;
-    while (high - low > 1) {
-        uint32_t middle = (low + high) / 2;
-        low = f.leaf_first[middle] <= leaf ? middle : low;
-        high = f.leaf_first[middle] <= leaf ? high : middle;
-    }
-    return low;
-}
-
-/* A leaf, and the hash of its span if it is the last one of that. All lanes of a warp. */
-TG_DEVICE void hash_leaf(uint4 *staged, const found &f, const tg_gpu_ending &e, const uint8_t *body,
-                         uint64_t headers_len, uint32_t *leaves_done, uint32_t number)
-{
-    uint32_t lane = threadIdx.x % TG_WARP, span = span_of(f, 1 + e.chunk_n, number);
-    uint64_t start = span == 0 ? 0 : f.start[span - 1], end = span == 0 ? headers_len : f.start[span];
-    uint32_t leaf = number - f.leaf_first[span], leaf_n = leaves_of(end - start);
-    const uint8_t *bytes = body + start + (uint64_t)leaf * TG_LEAF_BYTES;
-    uint32_t len = (uint32_t)min(end - start - (uint64_t)leaf * TG_LEAF_BYTES, (uint64_t)TG_LEAF_BYTES);
-    tg_leaf_load(staged, bytes, len);
-    uint64_t hash = tg_hash_any((const uint8_t *)(const void *)staged, len);
-    if (leaf_n == 1) {
-        if (lane == 0) {
-            e.words[1 + span] = hash;
-        }
-        return;
-    }
-    uint64_t *leaves = (uint64_t *)e.leaves + (uint64_t)span * e.leaf_cap;
-    uint32_t before = 0;
-    if (lane == 0) {
-        leaves[leaf] = hash;
-        __threadfence();
-        before = atomicAdd(&leaves_done[span], 1u);
-        __threadfence();
-    }
-    if (__shfl_sync(TG_ALL_LANES, before, 0) + 1 < leaf_n) {
-        return;
-    }
-    hash = tg_hash_words((uint64_t *)(void *)staged, leaves, leaf_n);
-    if (lane == 0) {
-        e.words[1 + span] = hash;
-        leaves_done[span] = 0;
-    }
-}
-
-/* Number 0 is what stands before the body, number 1 + i leaf i. All lanes of a warp. */
+/* The last leaf of a span makes the hash of that. Number 0 is what stands before the body, number 1 + i leaf i. All lanes of a warp. */
 TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front &front, uint64_t headers_len,
                          uint32_t *leaves_done, uint32_t first, uint32_t step)
 {
@@ -194,7 +135,10 @@ TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front 
     TG_ROLL
     for (uint32_t i = first; i <= leaf_n; i += step) {
         if (i > 0) {
-            hash_leaf(staged, h.f, e, e.frame + front.len, headers_len, leaves_done, i - 1);
+            tg_found_leaf l = tg_leaf_of(h.f, 1 + e.chunk_n, headers_len, i - 1);
+            tg_leaf_load(staged, e.frame + front.len + l.at, l.len);
+            uint64_t hash = tg_hash_any((const uint8_t *)(const void *)staged, l.len);
+            tg_leaf_is_hashed((uint64_t *)(void *)staged, e, leaves_done, l, hash);
         } else {
             uint64_t hash = tg_hash_bytes((uint64_t *)(void *)staged, e.frame, front.len);
             if (threadIdx.x % TG_WARP == 0) {

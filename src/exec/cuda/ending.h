@@ -108,7 +108,7 @@ TG_DEVICE void tg_hand_over(const tg_gpu_ending &e)
 TG_DEVICE void tg_announce(const tg_gpu_ending &e, bool is_sound)
 {
     __syncthreads();
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == 0 && e.sound_to != nullptr) {
         __threadfence_system();
         *(volatile uint32_t *)e.sound_to = is_sound ? 1 : 0;
     }

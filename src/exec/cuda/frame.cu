@@ -36,16 +36,6 @@ void tg_gpu_start_views(const tg_gpu_pass *p)
     TG_LAUNCH(start_views, blocks_of(p->chunk_n), THREADS, p->stream, *p);
 }
 
-/* The first 8 bytes beside a chunk's values; offsets are from `start`. */
-TG_DEVICE uint64_t first_bytes(const uint8_t *start, const tg_view *v)
-{
-    uint64_t side = 0;
-    for (unsigned b = 0; b < 8 && v->side + b < v->symbols; b++) {
-        side |= (uint64_t)start[v->side + b] << 8 * b;
-    }
-    return side;
-}
-
 __global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *spans)
 {
     unsigned i = blockIdx.x * THREADS + threadIdx.x;
@@ -57,7 +47,7 @@ __global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *s
     const uint8_t *out = p.space.out[number];
     v->len = (uint32_t)(v->indices + v->index_len);
     if (sides != nullptr) {
-        sides[number] = first_bytes(out, v);
+        sides[number] = tg_first_bytes(out, *v);
     }
     spans[number + p.chunks[number].cell + 1] = tg_gpu_span{out, v->len};
 }
@@ -72,7 +62,7 @@ __global__ static void read_sides(tg_gpu_pass p, uint64_t *sides, const uint8_t 
     unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i < p.chunk_n) {
         const tg_view *v = &p.space.views[p.first + i];
-        sides[p.first + i] = first_bytes(body, v);
+        sides[p.first + i] = tg_first_bytes(body, *v);
     }
 }
 
@@ -100,20 +90,6 @@ void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *bo
     TG_LAUNCH(spans_of, blocks_of(p->chunk_n + 1), THREADS, p->stream, *p, spans, body, headers_len);
 }
 
-/* Writes the header of a chunk. */
-TG_DEVICE void put_header(uint8_t *out, const tg_gpu_unit &u, const tg_view &v)
-{
-    const uint8_t *end = out + u.header_len;
-    if (u.coordinates == TG_GPU_AT_INDICES && u.header_len > 0) {
-        tg_store_bytes(out, v.count | (uint32_t)v.mode << 24, 4);
-        tg_store_bytes(out + 4, v.index_len, 2);
-        out += TG_INDEX_HEADER;
-    }
-    if (out < end) {
-        tg_store_bytes(out, v.indices - v.symbols, TG_CODED_HEADER);
-    }
-}
-
 /* One block: where each chunk begins, PLACERS chunks at a time, and its header. */
 enum { PLACERS = 1024 };
 
@@ -136,9 +112,9 @@ __global__ static void __launch_bounds__(PLACERS)
             const tg_gpu_chunk &chunk = p.chunks[number];
             v.start = at + before;
             spans[1 + i] = tg_gpu_span{body + v.start, v.len};
-            put_header(body + chunk.header_at, p.units[chunk.unit], v);
+            tg_put_header(body + chunk.header_at, p.units[chunk.unit], v);
             if (sides != nullptr) {
-                sides[number] = first_bytes(p.space.out[number], &v);
+                sides[number] = tg_first_bytes(p.space.out[number], v);
             }
             v.side += v.start;
             v.symbols += v.start;

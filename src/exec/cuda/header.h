@@ -48,4 +48,28 @@ TG_DEVICE bool tg_get_header(tg_view *v, const uint8_t *header, const tg_gpu_uni
     return true;
 }
 
+/* Writes the header of a chunk. */
+TG_DEVICE void tg_put_header(uint8_t *out, const tg_gpu_unit &u, const tg_view &v)
+{
+    const uint8_t *end = out + u.header_len;
+    if (u.coordinates == TG_GPU_AT_INDICES && u.header_len > 0) {
+        tg_store_bytes(out, v.count | (uint32_t)v.mode << 24, 4);
+        tg_store_bytes(out + 4, v.index_len, 2);
+        out += TG_INDEX_HEADER;
+    }
+    if (out < end) {
+        tg_store_bytes(out, v.indices - v.symbols, TG_CODED_HEADER);
+    }
+}
+
+/* The first 8 bytes beside a chunk's values; offsets are from `start`. */
+TG_DEVICE uint64_t tg_first_bytes(const uint8_t *start, const tg_view &v)
+{
+    uint64_t side = 0;
+    for (unsigned b = 0; b < 8 && v.side + b < v.symbols; b++) {
+        side |= (uint64_t)start[v.side + b] << 8 * b;
+    }
+    return side;
+}
+
 #endif

@@ -121,6 +121,20 @@ void tg_gpu_check_lists(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_g
 /* add_listed.cu: adds the values of such a frame's sparse chunks, if p->sound says so. */
 void tg_gpu_add_lists(const tg_gpu_pass *p, const uint8_t *body, float weight);
 
+/* ---- gather.cu: bodies whose chunks were written aside --------------------------------------------------------------------------- */
+
+/* What moving them needs, and where it tells the host. */
+typedef struct tg_gpu_gathering {
+    uint64_t *sides;       /* NULL, or where the first bytes beside each chunk's values go */
+    uint32_t *leaves_done; /* device: 1 + chunk_n of them, 0 */
+    tg_view *views_to;     /* pinned: of chunks */
+    uint64_t headers_len;
+} tg_gpu_gathering;
+
+/* tg_gpu_place_chunks, tg_gpu_move, tg_gpu_hash_spans and tg_gpu_tell in one, of up to TG_GPU_LISTS_MAX chunks. e->frame is where the body
+ * goes; e->sound_to becomes 1 when all is told. */
+void tg_gpu_gather(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_gathering *g);
+
 /* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */
 
 /* Writes what stands before the body of a frame, and the checksum after it: the hash of n words, the first of which are set to that of

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "kernels/hash.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_t end)
@@ -107,6 +108,27 @@ tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
         }
         return run->failed;
     }
+    return TG_OK;
+}
+
+tg_status tg_gpu_await_word(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
+{
+    enum { LOOKS = 4096 }; /* at the word, before the GPU is asked whether it has failed */
+    const tg_gpu_workspace *w = run->work;
+    const volatile uint32_t *word = w->sound.host;
+    tg_status status = TG_MORE;
+    for (uint32_t n = 1; *word > 1 && status == TG_MORE; n++) {
+        status = n % LOOKS == 0 ? tg_gpu_idle(run->gpu, why) : TG_MORE;
+    }
+    atomic_thread_fence(memory_order_acquire); /* what was told before is there */
+    if (*word > 1) {                           /* the kernel has not run */
+        TG_TRY(tg_gpu_wait(run->gpu, why));
+        return tg_fail(TG_E_ARGUMENT, why, "GPU %d has not done what it was asked for", run->gpu->ordinal);
+    }
+    if (run->failed != TG_OK) {
+        return tg_gpu_await_verdict(out, run, why);
+    }
+    memcpy(out, w->verdict.host, sizeof *out);
     return TG_OK;
 }
 

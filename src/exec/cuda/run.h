@@ -70,10 +70,11 @@ typedef struct tg_gpu_workspace {
     tg_run *
         open_stats; /* whose statistics wait for `sides` of these cells: of what was written or read last; NULL: none */
     uint32_t stats_from, stats_to;
-    bool *is_fitted;      /* host: chunks that have something in `sides` */
-    tg_gpu_mirror ends;   /* what stands before the body of a frame, and its checksum */
-    size_t ends_len;      /* of what stands before it */
-    tg_gpu_mirror sound;  /* whether the frame that was checked last is: 1 or 0; 2: not known yet */
+    bool *is_fitted;    /* host: chunks that have something in `sides` */
+    tg_gpu_mirror ends; /* what stands before the body of a frame, and its checksum */
+    size_t ends_len;    /* of what stands before it */
+    tg_gpu_mirror
+        sound; /* whether the frame that was checked last is: 1 or 0; 2: not known yet. Host: 1, too, when a body has been moved */
     void *mark;           /* on the stream, after what hands a verdict over: */
     bool is_marked;       /* a verdict is there when the mark is passed */
     uint32_t sealed_cell; /* of the frame of fixed length that was sealed last */
@@ -193,6 +194,9 @@ tg_status tg_gpu_mark_verdict(const tg_run *run, tg_detail *why) TG_CHECKED;
 
 /* Waits for a verdict that a kernel has handed over. */
 tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
+
+/* Waits for a kernel that hands a verdict over and then sets the word w->sound, which was 2; what is behind it on the stream goes on. */
+tg_status tg_gpu_await_word(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
 
 /* What the kernels of finish.cu need of a cell; `leaves` begin with those of chunk `leaves_first`. No verdict is handed over yet. */
 tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *frame, uint64_t body_len,

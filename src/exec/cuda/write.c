@@ -141,7 +141,37 @@ static void clear_stats(tg_run *run, const tg_plan *plan, uint32_t group)
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
 
-/* Ends, moves and hashes chunks, cell by cell. */
+/* Whether a kernel can move the chunks of a cell, hash them and tell of them at once. */
+static bool can_gather(const tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to)
+{
+    bool can = true;
+    for (uint32_t s = from; s < to && can; s++) {
+        size_t n = plan->grid->first[s + 1] - plan->grid->first[s];
+        can = n <= TG_GPU_LISTS_MAX && tg_gpu_header_leaves(run, s) <= run->leaf_cap;
+    }
+    return can;
+}
+
+/* All of that, cell by cell. The host is told of views and, with those of the last cell, of the verdict. */
+static void gather_at_once(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to)
+{
+    tg_gpu_workspace *w = run->work;
+    *(volatile uint32_t *)w->sound.host = 2;
+    for (uint32_t s = from; s < to; s++) {
+        tg_gpu_pass cell = tg_gpu_pass_of(run, plan, plan->grid->first[s], plan->grid->first[s + 1]);
+        cell.space.views = w->written.device;
+        tg_gpu_ending e = tg_gpu_ending_of(run, s, bodies[s - from].bytes, 0, cell.first);
+        e.verdict_to = s + 1 == to ? w->verdict.host : NULL;
+        e.sound_to = s + 1 == to ? w->sound.host : NULL;
+        const tg_gpu_gathering g = {.sides = run->uses.fits ? w->sides.device : NULL,
+                                    .leaves_done = w->done + TG_GPU_SEALS,
+                                    .views_to = (tg_view *)w->written.host + cell.first,
+                                    .headers_len = plan->headers_len[s]};
+        tg_gpu_gather(&cell, &e, &g);
+    }
+}
+
+/* The same for any number of chunks. */
 static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to)
 {
     tg_gpu_workspace *w = run->work;
@@ -192,14 +222,19 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
         add_first(run, bodies, from, is_first ? to : from);
         return TG_OK;
     }
-    gather_cells(run, plan, bodies, from, to);
-    tg_gpu_tell(p, &(tg_gpu_report){.views = (tg_view *)w->written.host + p->first, .verdict = w->verdict.host});
+    bool at_once = can_gather(run, plan, from, to);
+    if (at_once) {
+        gather_at_once(run, plan, bodies, from, to);
+    } else {
+        gather_cells(run, plan, bodies, from, to);
+        tg_gpu_tell(p, &(tg_gpu_report){.views = (tg_view *)w->written.host + p->first, .verdict = w->verdict.host});
+    }
     w->is_verdict_clear = true;
     if (is_first) { /* while the host learns of lengths */
-        TG_TRY(tg_gpu_mark_verdict(run, why));
+        TG_TRY(at_once ? TG_OK : tg_gpu_mark_verdict(run, why));
         add_first(run, bodies, from, to);
     }
-    return tg_gpu_await_verdict(verdict, run, why);
+    return at_once ? tg_gpu_await_word(verdict, run, why) : tg_gpu_await_verdict(verdict, run, why);
 }
 
 static tg_status refuse_new_places(tg_detail *why)
