@@ -87,6 +87,7 @@ TG_DEVICE uint64_t checksum_of(uint64_t *words, uint32_t n, uint64_t front, bool
 __global__ static void seal_frame(uint8_t *frame, const __grid_constant__ tg_gpu_front front, uint64_t body_len,
                                   uint64_t *words, uint32_t n, bool has_headers)
 {
+    tg_next_may_begin();
     for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
         frame[i] = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
     }
