@@ -152,24 +152,6 @@ TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front 
     }
 }
 
-/* The checksum of a frame: H of its words; all threads of the last block. The first warp has it. */
-TG_DEVICE uint64_t checksum_of(const tg_gpu_ending &e, uint4 (&staged)[HASHERS][TG_LEAF_VECTORS])
-{
-    enum { EACH = TG_LEAF_BYTES / 8, LEAVES = (TG_GPU_LISTS_MAX + 2 + EACH - 1) / EACH };
-    static_assert(LEAVES <= (int)HASHERS, "a warp has one");
-    __shared__ uint64_t hashes[LEAVES];
-    uint32_t n = 2 + e.chunk_n, leaf_n = (n + EACH - 1) / EACH, warp = threadIdx.x / TG_WARP;
-    if (warp < leaf_n) {
-        uint64_t hash = tg_hash_words((uint64_t *)(void *)staged[warp], e.words + warp * EACH,
-                                      min(n - warp * EACH, (uint32_t)EACH));
-        if (threadIdx.x % TG_WARP == 0) {
-            hashes[warp] = hash;
-        }
-    }
-    __syncthreads();
-    return warp > 0 ? 0 : leaf_n == 1 ? hashes[0] : tg_hash_any((const uint8_t *)hashes, leaf_n * 8);
-}
-
 /* ---- all of it -------------------------------------------------------------------------------------------------------------- */
 
 /* To the host, by the last block: views, hashes, what stands around the body. */
@@ -221,7 +203,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
     }
     tell(p, e, front, t);
     bool differs = tg_front_differs(e.frame, front);
-    uint64_t checksum = checksum_of(e, space.h.staged);
+    uint64_t checksum = tg_checksum_of(e, space.h.staged);
     bool is_sound = threadIdx.x == 0 && tg_judge(e, front, differs, checksum);
     tg_hand_over(e);
     tg_announce(e, is_sound);

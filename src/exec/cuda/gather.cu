@@ -1,5 +1,6 @@
 /* Moves the chunks of a body that were written aside to where they belong, in one launch: every block finds all places by itself, one
- * writes the headers, warps move and hash a leaf at a time, and the last block of all tells the host what it must know. */
+ * writes the headers, warps move and hash a leaf at a time, and the last block of all tells the host what it must know. Where chunks are in
+ * their places already, they are hashed only, and the last block seals the frame. */
 #include "exec/cuda/header.h"
 #include "exec/cuda/scan.h"
 #include "exec/cuda/spans.h"
@@ -56,6 +57,28 @@ TG_DEVICE void put_headers(const tg_gpu_pass &p, uint8_t *body, const tg_gpu_gat
     __syncthreads();
 }
 
+/* The checksum and what stands before the body, by the last block. */
+TG_DEVICE void seal(uint4 (&staged)[MOVERS][TG_LEAF_VECTORS], const tg_gpu_ending &e,
+                    const tg_gpu_front &front, bool has_headers)
+{
+    uint8_t *frame = e.frame - front.len;
+    if (threadIdx.x == 0) {
+        e.words[0] = front.hash;
+        if (!has_headers) {
+            e.words[1] = TG_HASH_OF_NOTHING;
+        }
+    }
+    TG_ROLL
+    for (uint32_t i = threadIdx.x; i < front.len; i += THREADS) {
+        frame[i] = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
+    }
+    __syncthreads();
+    uint64_t checksum = tg_checksum_of(e, staged);
+    if (threadIdx.x == 0) {
+        tg_store_bytes(e.frame + e.body_len, checksum, 8);
+    }
+}
+
 /* The views of all chunks, by the last block: others need them as they were. */
 TG_DEVICE void put_views(const tg_found &f, const tg_gpu_pass &p, tg_view *views_to)
 {
@@ -74,7 +97,7 @@ TG_DEVICE void put_views(const tg_found &f, const tg_gpu_pass &p, tg_view *views
 
 __global__ static void __launch_bounds__(THREADS, 3)
     gather(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
-           const __grid_constant__ tg_gpu_gathering g)
+           const __grid_constant__ tg_gpu_gathering g, const __grid_constant__ tg_gpu_front front)
 {
     __shared__ tg_found f;
     __shared__ uint4 staged[MOVERS][TG_LEAF_VECTORS];
@@ -94,7 +117,7 @@ __global__ static void __launch_bounds__(THREADS, 3)
         tg_found_leaf l = tg_leaf_of(f, 1 + p.chunk_n, g.headers_len, i);
         uint8_t *to = body + l.at;
         tg_leaf_load(own, l.span == 0 ? to : p.space.out[p.first + l.span - 1] + l.in_span, l.len);
-        if (l.span > 0) {
+        if (l.span > 0 && !g.seals) {
             tg_leaf_end(nullptr, to, own, l.len);
         }
         uint64_t hash = tg_hash_aligned(own, l.len);
@@ -104,14 +127,32 @@ __global__ static void __launch_bounds__(THREADS, 3)
     if (!tg_block_is_last(e.done, tg_block_arrives(e.done), gridDim.x)) {
         return;
     }
+    if (g.seals) {
+        seal(staged, e, front, g.headers_len > 0);
+        return;
+    }
     put_views(f, p, g.views_to);
     tg_hand_over(e);
     tg_announce(e, true);
 }
 
-void tg_gpu_gather(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_gathering *g)
+static void launch(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_gathering *g, const tg_gpu_front *front)
 {
     uint64_t blocks = 2 + (uint64_t)p->chunk_n * e->leaf_cap / MOVERS;
-    TG_LAUNCH_EARLY(gather, p->overlaps, blocks < BLOCKS_MAX ? blocks : (uint64_t)BLOCKS_MAX, THREADS, p->stream, *p, *e,
-                    *g);
+    TG_LAUNCH_EARLY(gather, p->overlaps, blocks < BLOCKS_MAX ? blocks : (uint64_t)BLOCKS_MAX, THREADS, p->stream, *p, *e, *g,
+                    *front);
+}
+
+void tg_gpu_gather(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_gathering *g)
+{
+    const tg_gpu_front none = {};
+    launch(p, e, g, &none);
+}
+
+void tg_gpu_seal_places(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_gathering *g,
+                        const tg_gpu_front *front)
+{
+    tg_gpu_gathering own = *g;
+    own.seals = 1;
+    launch(p, e, &own, front);
 }

@@ -129,11 +129,17 @@ typedef struct tg_gpu_gathering {
     uint32_t *leaves_done; /* device: 1 + chunk_n of them, 0 */
     tg_view *views_to;     /* pinned: of chunks */
     uint64_t headers_len;
+    uint32_t seals; /* set by launches */
 } tg_gpu_gathering;
 
 /* tg_gpu_place_chunks, tg_gpu_move, tg_gpu_hash_spans and tg_gpu_tell in one, of up to TG_GPU_LISTS_MAX chunks. e->frame is where the body
  * goes; e->sound_to becomes 1 when all is told. */
 void tg_gpu_gather(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_gathering *g);
+
+/* The same for chunks that are in their places, whose lengths the host knows: nothing is moved and nobody is told. Seals the frame, whose body
+ * of e->body_len bytes is at e->frame, with front->hash. */
+void tg_gpu_seal_places(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_gathering *g,
+                        const tg_gpu_front *front);
 
 /* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */
 

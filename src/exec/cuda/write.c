@@ -214,10 +214,13 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
         return TG_OK;
     }
     encode(p, run);
+    w->seals_places = known && can_gather(run, plan, from, to);
     if (known) {
-        tg_gpu_end_chunks(p, run->uses.fits ? w->sides.device : NULL, w->written_spans);
-        for (uint32_t s = from; s < to; s++) {
-            tg_gpu_hash_chunks(run, s, w->written_spans);
+        if (!w->seals_places) {
+            tg_gpu_end_chunks(p, run->uses.fits ? w->sides.device : NULL, w->written_spans);
+            for (uint32_t s = from; s < to; s++) {
+                tg_gpu_hash_chunks(run, s, w->written_spans);
+            }
         }
         add_first(run, bodies, from, is_first ? to : from);
         return TG_OK;
@@ -315,6 +318,19 @@ static void seal_fixed(tg_run *run, uint32_t cell, const tg_body *body, uint8_t 
     w->sealed_body = body->bytes;
 }
 
+/* Hashes chunks that were written in their places, and seals the frame. */
+static void seal_places(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, const tg_gpu_front *front)
+{
+    const tg_gpu_workspace *w = run->work;
+    tg_gpu_pass p = tg_gpu_pass_of(run, plan, plan->grid->first[cell], plan->grid->first[cell + 1]);
+    p.space.views = w->written.device;
+    const tg_gpu_ending e = tg_gpu_ending_of(run, cell, body->bytes, body->len, p.first);
+    const tg_gpu_gathering g = {.sides = run->uses.fits ? w->sides.device : NULL,
+                                .leaves_done = w->done + TG_GPU_SEALS,
+                                .headers_len = plan->headers_len[cell]};
+    tg_gpu_seal_places(&p, &e, &g, front);
+}
+
 void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
                  const uint8_t *front, size_t front_len)
 {
@@ -328,6 +344,10 @@ void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body 
     tg_gpu_enter(run->gpu);
     tg_gpu_front before = front_of(run, front, front_len);
     before.hash = tg_hash(front, front_len);
+    if (run->work->seals_places) {
+        seal_places(run, plan, cell, body, &before);
+        return;
+    }
     tg_gpu_seal_frame(frame, &before, body->len, hashes, (uint32_t)(2 + grid->first[cell + 1] - grid->first[cell]),
                       plan->headers_len[cell] > 0, run->gpu->stream);
 }
