@@ -132,6 +132,10 @@ __global__ static void __launch_bounds__(THREADS, 3)
         return;
     }
     put_views(f, p, g.views_to);
+    TG_ROLL
+    for (uint32_t i = 1 + threadIdx.x; i < 2 + p.chunk_n; i += THREADS) {
+        g.words_to[i] = __ldcg(e.words + i);
+    }
     tg_hand_over(e);
     tg_announce(e, true);
 }

@@ -128,6 +128,7 @@ typedef struct tg_gpu_gathering {
     uint64_t *sides;       /* NULL, or where the first bytes beside each chunk's values go */
     uint32_t *leaves_done; /* device: 1 + chunk_n of them, 0 */
     tg_view *views_to;     /* pinned: of chunks */
+    uint64_t *words_to;    /* pinned: words[1], ...: hashes of headers, if there are some, and of chunks */
     uint64_t headers_len;
     uint32_t seals; /* set by launches */
 } tg_gpu_gathering;
@@ -147,6 +148,9 @@ void tg_gpu_seal_places(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_g
  * the front and, if there are no headers, to the hash of no bytes. n is at most 512 * 512. */
 void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t *words, uint32_t n,
                        int has_headers, void *stream);
+
+/* The same with a checksum that is known. */
+void tg_gpu_put_seal(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t checksum, void *stream);
 
 /* Bodies of a cell of fixed length, each with its checksum after it. */
 typedef struct tg_gpu_judging {

@@ -54,6 +54,7 @@ typedef struct tg_gpu_workspace {
     tg_gpu_span *written_spans; /* device: and where they are */
     const tg_run *laid_out;     /* the run whose chunks of known length these are; NULL: none */
     bool seals_places;          /* chunks of known length are in their places, and hashed when the frame is sealed */
+    bool has_words;             /* the host was told of hashes of chunks that were written */
     bool is_refusal_open;       /* nobody has asked yet whether the last gradients are refused */
     tg_gpu_mirror hashes;       /* of each cell: one word for what stands before the body, of headers, then of chunks */
     tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */

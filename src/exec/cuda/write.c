@@ -166,6 +166,7 @@ static void gather_at_once(tg_run *run, const tg_plan *plan, const tg_body *bodi
         const tg_gpu_gathering g = {.sides = run->uses.fits ? w->sides.device : NULL,
                                     .leaves_done = w->done + TG_GPU_SEALS,
                                     .views_to = (tg_view *)w->written.host + cell.first,
+                                    .words_to = tg_gpu_hashes_of(run, s),
                                     .headers_len = plan->headers_len[s]};
         tg_gpu_gather(&cell, &e, &g);
     }
@@ -215,6 +216,7 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
     }
     encode(p, run);
     w->seals_places = known && can_gather(run, plan, from, to);
+    w->has_words = false;
     if (known) {
         if (!w->seals_places) {
             tg_gpu_end_chunks(p, run->uses.fits ? w->sides.device : NULL, w->written_spans);
@@ -226,6 +228,7 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
         return TG_OK;
     }
     bool at_once = can_gather(run, plan, from, to);
+    w->has_words = at_once;
     if (at_once) {
         gather_at_once(run, plan, bodies, from, to);
     } else {
@@ -318,6 +321,15 @@ static void seal_fixed(tg_run *run, uint32_t cell, const tg_body *body, uint8_t 
     w->sealed_body = body->bytes;
 }
 
+/* The checksum of a frame, of whose hashes the host was told. */
+static uint64_t checksum_of(const tg_run *run, const tg_plan *plan, uint32_t cell, uint64_t front_hash)
+{
+    uint64_t *words = tg_gpu_hashes_of(run, cell);
+    words[0] = front_hash;
+    words[1] = plan->headers_len[cell] == 0 ? tg_hash(NULL, 0) : words[1];
+    return tg_hash(words, (2 + plan->grid->first[cell + 1] - plan->grid->first[cell]) * sizeof *words);
+}
+
 /* Hashes chunks that were written in their places, and seals the frame. */
 static void seal_places(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, const tg_gpu_front *front)
 {
@@ -346,6 +358,11 @@ void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body 
     before.hash = tg_hash(front, front_len);
     if (run->work->seals_places) {
         seal_places(run, plan, cell, body, &before);
+        return;
+    }
+    if (run->work->has_words) {
+        uint64_t checksum = checksum_of(run, plan, cell, before.hash);
+        tg_gpu_put_seal(frame, &before, body->len, checksum, run->gpu->stream);
         return;
     }
     tg_gpu_seal_frame(frame, &before, body->len, hashes, (uint32_t)(2 + grid->first[cell + 1] - grid->first[cell]),
