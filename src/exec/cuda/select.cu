@@ -39,11 +39,12 @@ typedef struct strips {
     uint32_t from[THREADS], start[THREADS + 1];
 } strips;
 
-/* Loads up to THREADS strips [first, end); returns the number of their entries. All threads. */
+/* Loads up to THREADS strips [first, end); returns the number of their entries. All threads. What other kernels have written may be read
+ * before the one before this one ends, so it is not asked of the first-level cache. */
 TG_DEVICE uint32_t load_strips(strips &t, const tg_gpu_selection &s, uint32_t first, uint32_t end)
 {
     uint32_t strip = first + threadIdx.x, total;
-    uint32_t from = strip < end ? s.strip_from[strip] : 0, count = strip < end ? s.counts[strip] : 0;
+    uint32_t from = strip < end ? s.strip_from[strip] : 0, count = strip < end ? __ldcg(&s.counts[strip]) : 0;
     uint32_t before = tg_block_scan(count, &total); /* all are done with strips before */
     t.from[threadIdx.x] = from;
     t.start[threadIdx.x] = before;
@@ -86,8 +87,8 @@ TG_DEVICE entries load_entries(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, 
                 strip++;
             }
             uint64_t at = chunk.element_at + t.from[strip] + (first + k - t.start[strip]);
-            e.values[k] = p.space.strip_values[at];
-            e.positions[k] = t.from[strip] + p.space.strip_places[at];
+            e.values[k] = __ldcg(&p.space.strip_values[at]);
+            e.positions[k] = t.from[strip] + __ldcg(&p.space.strip_places[at]);
         }
     }
     return e;

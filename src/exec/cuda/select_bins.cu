@@ -214,6 +214,7 @@ __global__ static void __launch_bounds__(N / TG_EACH, MIN_BIN == 0 ? 4 : 1)
 {
     __shared__ uint32_t largest[MIN_BIN == 0 ? N : 2];
     const tg_gpu_patch patch = s.patches[first + blockIdx.x];
+    const tg_patch_ahead ahead = tg_patch_ahead_of(p, s, first + blockIdx.x, first + gridDim.x);
     const tg_gpu_unit &unit = p.units[patch.unit];
     bool has_bins = unit.route == TG_GPU_ROUTE_BINS || unit.route == TG_GPU_ROUTE_LEADER;
     tg_after_previous();
@@ -228,6 +229,7 @@ __global__ static void __launch_bounds__(N / TG_EACH, MIN_BIN == 0 ? 4 : 1)
     for (uint32_t b = threadIdx.x; b < bin_n; b += blockDim.x) {
         largest[b] = 0;
     }
+    tg_patch_prefetch(p, ahead, unit.planes > 0);
     bool is_finite = tg_strip_sums(g, u, p, r, base);
     __syncthreads();
     const bool is_broad = unit.bin >= BROAD, are_finite = __all_sync(TG_ALL_LANES, is_finite);
