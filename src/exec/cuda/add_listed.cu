@@ -14,25 +14,33 @@ typedef struct listed {
     const uint8_t *plain; /* NULL: symbols */
     const uint8_t *symbols, *side;
     const uint32_t *positions; /* NULL: those of a block */
-    tg_gpu_block block;
+    tg_gpu_ranges ranges;
     uint32_t bucket_n;
 } listed;
 
-TG_DEVICE listed listed_of(const tg_gpu_pass &p, uint32_t number, const uint8_t *body)
+/* With `is_found`, the ranges of a block are in space. */
+TG_DEVICE listed listed_of(const tg_gpu_pass &p, uint32_t number, const uint8_t *body, bool is_found)
 {
     const tg_gpu_chunk &chunk = p.chunks[number];
     const tg_gpu_unit &u = p.units[chunk.unit];
     const tg_view &view = p.space.views[number];
-    listed l = {&chunk, &u, nullptr, p.space.symbols + 2 * chunk.element_at, body + view.side, nullptr, {0, 0, 0}, 0};
+    listed l = {&chunk, &u, nullptr, p.space.symbols + 2 * chunk.element_at, body + view.side, nullptr, {0, 0}, 0};
     l.plain = u.plain_len == 0 ? nullptr : tg_plain_bytes(p, u, number, body);
     l.bucket_n = u.bucket_n == 0 ? view.count : u.bucket_n;
-    if (tg_is_block(u) && u.coordinates != TG_GPU_AT_INDICES) {
-        const tg_gpu_piece &last = p.pieces[u.piece_first + u.piece_n - 1];
-        l.block = tg_block_of(p, u, chunk.unit, last.at + last.n);
-    } else {
+    if (!tg_is_block(u) || u.coordinates == TG_GPU_AT_INDICES) {
         l.positions = p.space.positions + chunk.element_at;
+    } else if (is_found) {
+        l.ranges = p.space.ranges[number];
+    } else {
+        const tg_gpu_piece &last = p.pieces[u.piece_first + u.piece_n - 1];
+        l.ranges = tg_block_ranges(tg_block_of(p, u, chunk.unit, last.at + last.n), chunk);
     }
     return l;
+}
+
+TG_DEVICE uint32_t position_of(const listed &l, uint32_t i)
+{
+    return l.positions != nullptr ? l.positions[i] : tg_block_position(l.ranges, i);
 }
 
 TG_DEVICE float value_of(const listed &l, uint32_t i)
@@ -54,17 +62,14 @@ __global__ static void __launch_bounds__(THREADS)
     if (first - threadIdx.x >= count || tg_quantize_kind(u) == TG_KIND_BLOCKS || !tg_unit_sends(u, true)) {
         return;
     }
-    listed l = listed_of(p, number, body);
+    listed l = listed_of(p, number, body, false);
     for (; first < count; first += AT_ONCE * step) {
         float *to[AT_ONCE], value[AT_ONCE], sum[AT_ONCE];
         TG_UNROLL
         for (uint32_t k = 0; k < AT_ONCE; k++) {
             uint32_t i = first + k * step;
             bool is_there = i < count;
-            uint32_t position = !is_there                ? 0
-                                : l.positions != nullptr ? l.positions[i]
-                                                         : tg_block_position(l.block, *l.chunk, i);
-            to[k] = is_there ? tg_sum_at(p, u, l.chunk->at + position) : nullptr;
+            to[k] = is_there ? tg_sum_at(p, u, l.chunk->at + position_of(l, i)) : nullptr;
             value[k] = is_there ? value_of(l, i) : 0.0f;
         }
         TG_UNROLL
@@ -87,4 +92,66 @@ extern "C" void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, flo
         TG_LAUNCH(add_listed, p->chunk_n * each, THREADS, p->stream, *p, body, weight, sets != 0, each);
         tg_launch_add_blocks(p, body, weight, sets != 0, true);
     }
+}
+
+/* ---- lists that are checked and added at once -------------------------------------------------------------------------------- */
+
+enum { ADDERS = 256, ADDER_BLOCKS = 264 };
+
+/* The chunk of the pass that value `number` of all lists is in. */
+TG_DEVICE uint32_t chunk_of(const uint32_t *first, uint32_t chunk_n, uint32_t number)
+{
+    uint32_t low = 0, high = chunk_n;
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        bool is_below = first[middle] <= number;
+        low = is_below ? middle : low;
+        high = is_below ? high : middle;
+    }
+    return low;
+}
+
+/* Values are shared out by their number in all chunks, so that blocks have as many, whatever chunks have. */
+__global__ static void __launch_bounds__(ADDERS, 2)
+    add_lists(const __grid_constant__ tg_gpu_pass p, const uint8_t *body, float weight)
+{
+    __shared__ uint32_t first[TG_GPU_LISTS_MAX + 1];
+    if (!tg_may_add(p)) {
+        return;
+    }
+    for (uint32_t i = threadIdx.x; i <= p.chunk_n; i += ADDERS) {
+        first[i] = p.space.list_first[i];
+    }
+    __syncthreads();
+    const uint32_t total = first[p.chunk_n], step = gridDim.x * ADDERS;
+    for (uint32_t from = blockIdx.x * ADDERS + threadIdx.x; from < total; from += AT_ONCE * step) {
+        float *to[AT_ONCE], value[AT_ONCE], sum[AT_ONCE];
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            uint32_t i = from + k * step;
+            to[k] = nullptr;
+            value[k] = 0;
+            if (i < total) {
+                uint32_t c = chunk_of(first, p.chunk_n, i);
+                listed l = listed_of(p, p.first + c, body, true);
+                to[k] = tg_sum_at(p, *l.u, l.chunk->at + position_of(l, i - first[c]));
+                value[k] = value_of(l, i - first[c]);
+            }
+        }
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            sum[k] = to[k] != nullptr ? *to[k] : 0.0f;
+        }
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            if (to[k] != nullptr) {
+                *to[k] = tg_plus(sum[k], tg_times(weight, value[k]));
+            }
+        }
+    }
+}
+
+extern "C" void tg_gpu_add_lists(const tg_gpu_pass *p, const uint8_t *body, float weight)
+{
+    TG_LAUNCH_EARLY(add_lists, p->overlaps, ADDER_BLOCKS, ADDERS, p->stream, *p, body, weight);
 }

@@ -3,7 +3,6 @@
  * has found no chunks see empty ones. */
 #include "exec/cuda/run.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 static tg_status damaged(const tg_plan *plan, size_t chunk, tg_detail *why)
@@ -209,24 +208,6 @@ void tg_gpu_expect(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_
 
 /* ---- adding at once ---------------------------------------------------------------------------------------------------------- */
 
-/* Waits until the device has judged a frame; what is behind that on the stream goes on. */
-static tg_status await_judgement(tg_run *run, tg_detail *why)
-{
-    enum { LOOKS = 4096 }; /* at its word, before the GPU is asked whether it has failed */
-    tg_gpu_workspace *w = run->work;
-    const volatile uint32_t *sound = w->sound.host;
-    tg_status status = TG_MORE;
-    for (uint32_t n = 1; *sound > 1 && status == TG_MORE; n++) {
-        status = n % LOOKS == 0 ? tg_gpu_idle(run->gpu, why) : TG_MORE;
-    }
-    atomic_thread_fence(memory_order_acquire); /* what it told before is there */
-    if (*sound > 1) {                          /* the kernel has not run */
-        TG_TRY(tg_gpu_wait(run->gpu, why));
-        return tg_fail(TG_E_ARGUMENT, why, "GPU %d has not checked a frame", run->gpu->ordinal);
-    }
-    return run->failed == TG_OK ? TG_OK : tg_gpu_await_verdict(&w->expected_verdict, run, why);
-}
-
 static bool can_read(const tg_run *run, const uint8_t *frame)
 {
     tg_gpu_workspace *w = run->work;
@@ -235,6 +216,39 @@ static bool can_read(const tg_run *run, const uint8_t *frame)
     }
     w->usable_source = frame;
     return true;
+}
+
+/* Whether a frame whose lengths are not known can be checked and added by kernels that nobody waits for in between. */
+static bool can_add_lists(const tg_run *run, const tg_plan *plan)
+{
+    return run->uses.lists && run->leader == NULL && !run->is_leader && plan == run->plan &&
+           plan->grid->first[1] <= TG_GPU_LISTS_MAX && tg_gpu_header_leaves(run, 0) <= run->leaf_cap;
+}
+
+/* Launches all of that. */
+static void add_lists(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, const uint8_t *body, size_t len,
+                      const tg_gpu_front *front, float weight)
+{
+    tg_gpu_workspace *w = run->work;
+    tg_gpu_ending e = tg_gpu_ending_of(run, 0, body - front->len, len, p->first);
+    e.verdict_to = w->verdict.host;
+    e.sound = w->sound.device;
+    e.sound_to = w->sound.host;
+    const tg_gpu_telling told = {.views = (tg_view *)w->views.host + p->first,
+                                 .words = tg_gpu_hashes_of(run, 0),
+                                 .ends = w->ends.host,
+                                 .leaves_done = w->done + TG_GPU_SEALS,
+                                 .headers_len = plan->headers_len[0]};
+    w->is_verdict_clear = true;
+    w->has_known_views = false;
+    tg_gpu_check_lists(p, &e, front, &told);
+    tg_gpu_pass adds = *p;
+    adds.sound = w->sound.device;
+    tg_gpu_add_lists(&adds, body, weight);
+    if (run->uses.plain) {
+        tg_gpu_pass plain = tg_gpu_plain_pass(&adds, run);
+        tg_gpu_add_dense(&plain, body, weight, 0);
+    }
 }
 
 static tg_status refuse_new_places(tg_detail *why)
@@ -260,13 +274,13 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
     tg_gpu_enter(run->gpu);
     w->added = w->expected = w->held = NULL;
     w->is_judged = false;
-    if (!run->uses.fixed || grid->cells != 1 || len < front_len + TG_GPU_CHECKSUM ||
+    bool captures = tg_gpu_is_capturing(run->gpu), is_list = can_add_lists(run, plan) && !captures;
+    if ((!run->uses.fixed && !is_list) || grid->cells != 1 || len < front_len + TG_GPU_CHECKSUM ||
         !has_its_length(run, plan, 0, len - front_len - TG_GPU_CHECKSUM) || !can_read(run, frame)) {
         return TG_OK; /* it is found out step by step */
     }
     const uint8_t *body = frame + front_len;
     size_t body_len = len - front_len - TG_GPU_CHECKSUM, description_len = front_len - TG_GPU_FRONT;
-    bool captures = tg_gpu_is_capturing(run->gpu);
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[0], grid->first[1]);
     bool has_sums = tg_gpu_give_sums(&p, run, 0, sink->added, !captures);
     if (captures && !(has_sums && is_ready(run, front + TG_GPU_FRONT, description_len))) {
@@ -278,17 +292,22 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
     tg_gpu_clear_verdict(run);
     if (!captures) {
         tg_gpu_upload(run, &w->description, front + TG_GPU_FRONT, 0, description_len, 1);
-        launch_find(&p, run, plan, 0, body, body_len, w->host_views);
     }
-    launch_fixed(&p, run, 0, body, body_len, &expected, true, captures);
-    p.sound = w->sound.device;
-    tg_gpu_add_dense(&p, body, sink->weight, 0);
+    if (is_list) {
+        add_lists(&p, run, plan, body, body_len, &expected, sink->weight);
+    } else {
+        if (!captures) {
+            launch_find(&p, run, plan, 0, body, body_len, w->host_views);
+        }
+        launch_fixed(&p, run, 0, body, body_len, &expected, true, captures);
+        p.sound = w->sound.device;
+        tg_gpu_add_dense(&p, body, sink->weight, 0);
+    }
     *is_done = captures;
     if (captures) {
         return TG_OK;
     }
-    TG_TRY(await_judgement(run, why));
-    memcpy(&w->expected_verdict, w->verdict.host, sizeof w->expected_verdict);
+    TG_TRY(tg_gpu_await_word(&w->expected_verdict, run, why));
     w->expected = frame;
     w->expected_body = body;
     w->added = *(const volatile uint32_t *)w->sound.host == 1 ? body : NULL;

@@ -3,6 +3,7 @@
 #define TG_EXEC_CUDA_ENDING_H
 
 #include "exec/cuda/hash.h"
+#include "exec/cuda/kernels.h"
 
 /* Words of a leaf: a warp has them in shared memory before it hashes, because a hash waits for each of its loads. */
 typedef uint64_t tg_leaf_words[TG_LEAF_BYTES / 8];
@@ -50,6 +51,67 @@ TG_DEVICE bool tg_block_is_last(uint32_t *done, uint32_t before, uint32_t block_
         }
     }
     return is_last;
+}
+
+/* H of bytes in memory, by a warp. */
+TG_DEVICE uint64_t tg_hash_bytes(uint64_t *space, const uint8_t *bytes, uint32_t len)
+{
+    uint32_t leaf_n = len == 0 ? 1 : (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
+    uint64_t hash = 0;
+    for (uint32_t leaf = 0; leaf < leaf_n; leaf++) {
+        hash = tg_hash_any(bytes + leaf * TG_LEAF_BYTES, min(len - leaf * TG_LEAF_BYTES, TG_LEAF_BYTES));
+        if (leaf_n > 1 && threadIdx.x % TG_WARP == 0) {
+            space[leaf] = hash;
+        }
+    }
+    __syncwarp();
+    return leaf_n == 1 ? hash : tg_hash_any((const uint8_t *)space, leaf_n * 8);
+}
+
+/* ---- judging ------------------------------------------------------------------------------------------------------------- */
+
+/* Whether what stands before a body is not what it must be, but for rank and step. All threads of a block take part and know it then. */
+TG_DEVICE bool tg_front_differs(const uint8_t *frame, const tg_gpu_front &front)
+{
+    bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
+    for (uint32_t i = threadIdx.x; i < front.len; i += blockDim.x) {
+        bool is_any =
+            (i >= TG_GPU_RANK_AT && i < TG_GPU_RANK_AT + 4) || (i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8);
+        uint8_t expected = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
+        differs = differs || (!is_any && frame[i] != expected);
+    }
+    return __syncthreads_or(differs ? 1 : 0) != 0;
+}
+
+/* By one thread: whether a frame is sound, for the kernels after this one. */
+TG_DEVICE bool tg_judge(const tg_gpu_ending &e, const tg_gpu_front &front, bool differs, uint64_t checksum)
+{
+    bool is_sound =
+        !differs && __ldcg(&e.verdict->bad_chunk) == 0 && tg_xxh_load(e.frame + front.len + e.body_len, 8) == checksum;
+    *e.sound = is_sound ? 1 : 0;
+    if (!is_sound && e.refused != nullptr) {
+        *e.refused = *e.refused + 1;
+    }
+    return is_sound;
+}
+
+/* The verdict to the host, and cleared for the next pass. */
+TG_DEVICE void tg_hand_over(const tg_gpu_ending &e)
+{
+    if (threadIdx.x == 0 && e.verdict_to != nullptr) {
+        *e.verdict_to = *e.verdict;
+        *e.verdict = tg_gpu_verdict{};
+    }
+}
+
+/* Called by all threads; thread 0 has is_sound. Writes the word that the host polls, after all else that the host is told. */
+TG_DEVICE void tg_announce(const tg_gpu_ending &e, bool is_sound)
+{
+    __syncthreads();
+    if (threadIdx.x == 0 && e.sound_to != nullptr) {
+        __threadfence_system();
+        *(volatile uint32_t *)e.sound_to = is_sound ? 1 : 0;
+    }
 }
 
 #endif

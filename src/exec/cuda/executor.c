@@ -66,8 +66,12 @@ tg_status tg_gpu_reach_group(const tg_run *run, uint32_t group, const void *cons
     return TG_OK;
 }
 
-/* Coordinates below `at` of a unit's random block. */
-static uint64_t block_before(const tg_run *run, uint32_t unit, uint64_t at)
+/* A unit's random block: coordinates [from, to), and those below `wrapped`. */
+typedef struct drawn_block {
+    uint64_t from, to, wrapped;
+} drawn_block;
+
+static drawn_block block_of(const tg_run *run, uint32_t unit)
 {
     const tg_unit_plan *u = &run->plan->units[unit];
     uint64_t n = u->unit->n, entries = u->stages.select->most(u->stages.select_params, n);
@@ -75,19 +79,30 @@ static uint64_t block_before(const tg_run *run, uint32_t unit, uint64_t at)
     tg_stream stream =
         tg_stream_of(run->plan->layout->seed, run->work->step, unit, is_shared ? 0 : run->plan->rank + 1);
     uint64_t from = tg_stream_below(&stream, 0, n), wrapped = n - from < entries ? entries - (n - from) : 0;
-    uint64_t to = from + (entries - wrapped), low = at < wrapped ? at : wrapped;
-    return low + (at <= from ? 0 : (at < to ? at : to) - from);
+    return (drawn_block){.from = from, .to = from + (entries - wrapped), .wrapped = wrapped};
+}
+
+/* Its coordinates below `at`. */
+static uint64_t block_before(const drawn_block *b, uint64_t at)
+{
+    uint64_t low = at < b->wrapped ? at : b->wrapped;
+    return low + (at <= b->from ? 0 : (at < b->to ? at : b->to) - b->from);
 }
 
 /* Counts the coordinates of a group where random blocks are all that is drawn: nobody has to wait for that. */
 static void count_blocks(const tg_run *run, size_t first, size_t end)
 {
+    uint32_t unit = UINT32_MAX; /* whose block this is: */
+    drawn_block b = {0};
     for (size_t i = first; i < end; i++) {
         const tg_chunk *chunk = &run->plan->grid->chunks[i];
         bool is_known = run->plan->units[chunk->unit].route == TG_ROUTE_DRAWN;
-        run->work->known_n[i] = !is_known ? 0
-                                          : (uint32_t)(block_before(run, chunk->unit, chunk->at + chunk->n) -
-                                                       block_before(run, chunk->unit, chunk->at));
+        if (is_known && chunk->unit != unit) {
+            unit = chunk->unit;
+            b = block_of(run, unit);
+        }
+        uint64_t n = is_known ? block_before(&b, chunk->at + chunk->n) - block_before(&b, chunk->at) : 0;
+        run->work->known_n[i] = (uint32_t)n;
     }
 }
 

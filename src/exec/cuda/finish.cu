@@ -1,7 +1,6 @@
 /* Ends a frame whose leaves are hashed: hashes of chunks, then the front and the checksum around the body. Ends a check likewise: what
  * the host must know goes to its own memory, so that nothing is copied. */
 #include "exec/cuda/ending.h"
-#include "exec/cuda/kernels.h"
 
 enum { WARPS = 8, HASHED_LEAVES = 512 };
 
@@ -36,21 +35,6 @@ TG_DEVICE uint64_t hash_block(block_space &space, const tg_gpu_ending &e)
     }
     __syncthreads();
     return warp > 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_any((const uint8_t *)leaves, leaf_n * 8);
-}
-
-/* H of bytes in memory, by a warp. */
-TG_DEVICE uint64_t hash_bytes(tg_leaf_words &space, const uint8_t *bytes, uint32_t len)
-{
-    uint32_t leaf_n = len == 0 ? 1 : (len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
-    uint64_t hash = 0;
-    for (uint32_t leaf = 0; leaf < leaf_n; leaf++) {
-        hash = tg_hash_any(bytes + leaf * TG_LEAF_BYTES, min(len - leaf * TG_LEAF_BYTES, TG_LEAF_BYTES));
-        if (leaf_n > 1 && threadIdx.x % TG_WARP == 0) {
-            space[leaf] = hash;
-        }
-    }
-    __syncwarp();
-    return leaf_n == 1 ? hash : tg_hash_any((const uint8_t *)space, leaf_n * 8);
 }
 
 /* The hash of a chunk from those of its leaves, by a warp. */
@@ -107,22 +91,13 @@ TG_DEVICE bool hash_chunks(block_space &space, const tg_gpu_pass &p, const tg_gp
             }
         }
     } else if (i == e.chunk_n) {
-        uint64_t hash = hashes_front ? hash_bytes(space.words[warp], e.frame, front.len) : front.hash;
+        uint64_t hash = hashes_front ? tg_hash_bytes(space.words[warp], e.frame, front.len) : front.hash;
         if (threadIdx.x % TG_WARP == 0) {
             put_word(space, e, 0, hash);
             put_word(space, e, 1, TG_HASH_OF_NOTHING); /* there are no headers */
         }
     }
     return is_last_block(e.done, e.block_n);
-}
-
-/* The verdict to the host, and cleared for the next pass. */
-TG_DEVICE void hand_over(const tg_gpu_ending &e)
-{
-    if (threadIdx.x == 0 && e.verdict_to != nullptr) {
-        *e.verdict_to = *e.verdict;
-        *e.verdict = tg_gpu_verdict{};
-    }
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
@@ -176,7 +151,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     if (threadIdx.x == 0) {
         tg_store_bytes(e.frame + front.len + e.body_len, checksum, 8);
     }
-    hand_over(e);
+    tg_hand_over(e);
 }
 
 /* Gives a frame its blocks, from number `first` on: a warp a chunk, and one for the front. Returns the number after the last. */
@@ -202,35 +177,9 @@ void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s)
  * then; hashes are in e.words. */
 TG_DEVICE bool judge(block_space &space, const tg_gpu_ending &e, const tg_gpu_front &front)
 {
-    const uint8_t *frame = e.frame;
-    bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
-    for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
-        bool is_any =
-            (i >= TG_GPU_RANK_AT && i < TG_GPU_RANK_AT + 4) || (i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8);
-        uint8_t expected = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
-        differs = differs || (!is_any && frame[i] != expected);
-    }
-    differs = __syncthreads_or(differs ? 1 : 0) != 0;
+    bool differs = tg_front_differs(e.frame, front);
     uint64_t checksum = hash_block(space, e);
-    if (threadIdx.x > 0) {
-        return false;
-    }
-    bool is_sound = !differs && e.verdict->bad_chunk == 0 && tg_xxh_load(frame + front.len + e.body_len, 8) == checksum;
-    *e.sound = is_sound ? 1 : 0;
-    if (!is_sound && e.refused != nullptr) {
-        *e.refused = *e.refused + 1;
-    }
-    return is_sound;
-}
-
-/* Called by all threads; thread 0 has is_sound. Writes the word that the host polls, after all else that the host is told. */
-TG_DEVICE void announce(const tg_gpu_ending &e, bool is_sound)
-{
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        __threadfence_system();
-        *(volatile uint32_t *)e.sound_to = is_sound ? 1 : 0;
-    }
+    return threadIdx.x == 0 && tg_judge(e, front, differs, checksum);
 }
 
 /* To the host: the front of a frame and its checksum, hashes of headers and chunks, the verdict. */
@@ -253,9 +202,9 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
         words[i] = e.block_n == 1 ? space.near[i] : __ldcg(e.words + i);
     }
     bool is_sound = e.sound != nullptr && judge(space, e, front);
-    hand_over(e);
+    tg_hand_over(e);
     if (e.sound != nullptr) {
-        announce(e, is_sound);
+        tg_announce(e, is_sound);
     }
 }
 

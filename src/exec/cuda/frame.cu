@@ -1,11 +1,11 @@
 /* Chunks in bodies: offsets of their parts, finding them in a body that arrived, and moving them together. */
+#include "exec/cuda/header.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/layout.h"
 #include "exec/cuda/leaf.h"
 #include "exec/cuda/load.h"
 #include "exec/cuda/scan.h"
 
-enum { INDEX_HEADER = 6, CODED_HEADER = 4, RICE_MAX = 18, LIST_MAX = 16384, ADACOMP8 = 35, ADACOMP16 = 36 };
 enum { THREADS = 256 };
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
@@ -36,16 +36,6 @@ void tg_gpu_start_views(const tg_gpu_pass *p)
     TG_LAUNCH(start_views, blocks_of(p->chunk_n), THREADS, p->stream, *p);
 }
 
-/* The first 8 bytes beside a chunk's values; offsets are from `start`. */
-TG_DEVICE uint64_t first_bytes(const uint8_t *start, const tg_view *v)
-{
-    uint64_t side = 0;
-    for (unsigned b = 0; b < 8 && v->side + b < v->symbols; b++) {
-        side |= (uint64_t)start[v->side + b] << 8 * b;
-    }
-    return side;
-}
-
 __global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *spans)
 {
     unsigned i = blockIdx.x * THREADS + threadIdx.x;
@@ -57,7 +47,7 @@ __global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *s
     const uint8_t *out = p.space.out[number];
     v->len = (uint32_t)(v->indices + v->index_len);
     if (sides != nullptr) {
-        sides[number] = first_bytes(out, v);
+        sides[number] = tg_first_bytes(out, *v);
     }
     spans[number + p.chunks[number].cell + 1] = tg_gpu_span{out, v->len};
 }
@@ -72,7 +62,7 @@ __global__ static void read_sides(tg_gpu_pass p, uint64_t *sides, const uint8_t 
     unsigned i = blockIdx.x * THREADS + threadIdx.x;
     if (i < p.chunk_n) {
         const tg_view *v = &p.space.views[p.first + i];
-        sides[p.first + i] = first_bytes(body, v);
+        sides[p.first + i] = tg_first_bytes(body, *v);
     }
 }
 
@@ -100,20 +90,6 @@ void tg_gpu_spans_of(const tg_gpu_pass *p, tg_gpu_span *spans, const uint8_t *bo
     TG_LAUNCH(spans_of, blocks_of(p->chunk_n + 1), THREADS, p->stream, *p, spans, body, headers_len);
 }
 
-/* Writes the header of a chunk. */
-TG_DEVICE void put_header(uint8_t *out, const tg_gpu_unit &u, const tg_view &v)
-{
-    const uint8_t *end = out + u.header_len;
-    if (u.coordinates == TG_GPU_AT_INDICES && u.header_len > 0) {
-        tg_store_bytes(out, v.count | (uint32_t)v.mode << 24, 4);
-        tg_store_bytes(out + 4, v.index_len, 2);
-        out += INDEX_HEADER;
-    }
-    if (out < end) {
-        tg_store_bytes(out, v.indices - v.symbols, CODED_HEADER);
-    }
-}
-
 /* One block: where each chunk begins, PLACERS chunks at a time, and its header. */
 enum { PLACERS = 1024 };
 
@@ -136,9 +112,9 @@ __global__ static void __launch_bounds__(PLACERS)
             const tg_gpu_chunk &chunk = p.chunks[number];
             v.start = at + before;
             spans[1 + i] = tg_gpu_span{body + v.start, v.len};
-            put_header(body + chunk.header_at, p.units[chunk.unit], v);
+            tg_put_header(body + chunk.header_at, p.units[chunk.unit], v);
             if (sides != nullptr) {
-                sides[number] = first_bytes(p.space.out[number], &v);
+                sides[number] = tg_first_bytes(p.space.out[number], v);
             }
             v.side += v.start;
             v.symbols += v.start;
@@ -189,46 +165,6 @@ void tg_gpu_move(const tg_gpu_pass *p, const tg_gpu_span *spans, uint64_t *hashe
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------- */
 
-/* Reads the header of a chunk into a view whose offsets are from its start. False if no chunk has such a header. As tg_header_get of
- * routes/header.c. */
-TG_DEVICE bool get_header(tg_view *v, const uint8_t *header, const tg_gpu_unit &u, uint32_t n, uint32_t known_n,
-                          bool has_values)
-{
-    *v = tg_view{};
-    if (u.route == TG_GPU_ROUTE_NONE) {
-        return true;
-    }
-    v->count = u.coordinates == TG_GPU_AT_EVERY ? n : known_n;
-    if (u.coordinates == TG_GPU_AT_INDICES) {
-        uint32_t word = tg_load32(header);
-        v->index_len = (uint16_t)(header[4] | header[5] << 8);
-        v->count = word & 0xffffffu;
-        v->mode = (uint8_t)(word >> 24);
-        v->is_joint = v->mode == ADACOMP8 || v->mode == ADACOMP16;
-        v->is_listed = v->count <= LIST_MAX && v->mode <= RICE_MAX && u.index == TG_GPU_INDEX_GAPS;
-        header += INDEX_HEADER;
-        if (v->count > n || (v->count == 0 && (v->mode != 0 || v->index_len != 0))) {
-            return false;
-        }
-    }
-    if (has_values) {
-        bool has_symbols = v->count > 0 && !v->is_joint;
-        uint64_t symbols =
-            has_symbols ? tg_gpu_plain_len(u, v->count) + (u.coded ? 1 : 0) : 0; /* of coded ones the most */
-        if (u.coded) {
-            uint32_t coded_len = tg_load32(header);
-            if (coded_len > symbols) {
-                return false;
-            }
-            symbols = coded_len;
-        }
-        v->symbols = tg_gpu_side_len(u, v->count);
-        v->indices = v->symbols + symbols;
-    }
-    v->len = (uint32_t)(v->indices + v->index_len);
-    return true;
-}
-
 /* One block: reads headers, and sums lengths to where chunks begin, FINDERS at a time. */
 enum { FINDERS = 512 };
 
@@ -249,7 +185,7 @@ __global__ static void find(tg_gpu_pass p, tg_gpu_span *spans, const uint8_t *bo
         if (has) {
             const tg_gpu_chunk &chunk = p.chunks[p.first + i];
             uint32_t known = known_n != nullptr ? known_n[i] : 0;
-            is_one = get_header(&v, body + chunk.header_at, p.units[chunk.unit], chunk.n, known, p.has_values);
+            is_one = tg_get_header(&v, body + chunk.header_at, p.units[chunk.unit], chunk.n, known, p.has_values);
         }
         uint64_t total = 0, start = at + tg_block_scan<uint64_t>(is_one ? v.len : 0, &total);
         if (!is_one || start + v.len > len) {

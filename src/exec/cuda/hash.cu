@@ -84,12 +84,17 @@ TG_DEVICE uint64_t checksum_of(uint64_t *words, uint32_t n, uint64_t front, bool
     return warp != 0 ? 0 : leaf_n == 1 ? leaves[0] : tg_hash_any((const uint8_t *)leaves, (unsigned)leaf_n * 8);
 }
 
-__global__ static void seal_frame(uint8_t *frame, const __grid_constant__ tg_gpu_front front, uint64_t body_len,
-                                  uint64_t *words, uint32_t n, bool has_headers)
+TG_DEVICE void put_front(uint8_t *frame, const tg_gpu_front &front)
 {
     for (uint32_t i = threadIdx.x; i < front.len; i += WARPS * TG_WARP) {
         frame[i] = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
     }
+}
+
+__global__ static void seal_frame(uint8_t *frame, const __grid_constant__ tg_gpu_front front, uint64_t body_len,
+                                  uint64_t *words, uint32_t n, bool has_headers)
+{
+    put_front(frame, front);
     uint64_t checksum = checksum_of(words, n, front.hash, has_headers);
     if (threadIdx.x == 0) {
         tg_store_bytes(frame + front.len + body_len, checksum, 8);
@@ -100,6 +105,21 @@ void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_
                        int has_headers, void *stream)
 {
     TG_LAUNCH(seal_frame, 1, WARPS * TG_WARP, stream, frame, *front, body_len, words, n, has_headers != 0);
+}
+
+__global__ static void put_seal(uint8_t *frame, const __grid_constant__ tg_gpu_front front, uint64_t body_len,
+                                uint64_t checksum)
+{
+    tg_next_may_begin(); /* nothing is read that the kernel before this one may still write: it was not launched early */
+    put_front(frame, front);
+    if (threadIdx.x < 8) {
+        frame[front.len + body_len + threadIdx.x] = (uint8_t)(checksum >> 8 * threadIdx.x);
+    }
+}
+
+void tg_gpu_put_seal(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t checksum, void *stream)
+{
+    TG_LAUNCH(put_seal, 1, WARPS * TG_WARP, stream, frame, *front, body_len, checksum);
 }
 
 /* A block a body: the hashes of its chunks, a warp each, then its checksum. */

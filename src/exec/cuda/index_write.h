@@ -287,7 +287,7 @@ TG_DEVICE uint32_t tg_put_gaps(uint8_t *out, uint32_t *words, uint8_t *mode, con
     }
     tg_gap_costs c = tg_measure_gaps(m);
     uint64_t rice_len = (c.rice_bits + 7) / 8, runs_len = 2 * (uint64_t)(m.count - c.closed);
-    if (runs_len < rice_len || runs_len < bitmap_len) { /* the lower bound does not rule them out */
+    if (runs_len < rice_len && runs_len < bitmap_len) { /* the lower bound does not rule them out */
         runs_len = tg_put_runs(nullptr, m);
     }
     uint32_t len = bitmap_len;

@@ -152,6 +152,14 @@ TG_DEVICE uint4 tg_load_vector(const uint8_t *at)
                       __funnelshift_r(word[2], word[3], shift), __funnelshift_r(word[3], last, shift));
 }
 
+/* 4 bytes, likewise; at a multiple of 4 it reads no others. */
+TG_DEVICE uint32_t tg_load_word(const uint8_t *at)
+{
+    unsigned shift = (unsigned)((uintptr_t)at % 4) * 8;
+    const uint32_t *word = (const uint32_t *)(const void *)(at - shift / 8);
+    return shift == 0 ? word[0] : __funnelshift_r(word[0], word[1], shift);
+}
+
 TG_DEVICE uint32_t tg_load32(const uint8_t *at)
 {
     return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;

@@ -16,6 +16,7 @@
  *
  *     tg_gpu_find                                                 chunks of a body
  *     tg_gpu_check_leaves      tg_gpu_end_check                   in place of the next two, of fixed length
+ *     tg_gpu_check_lists       tg_gpu_add_lists                   in place of all of these, of lists that are added at once
  *     tg_gpu_read_symbols      tg_gpu_read_words                  bytes to symbols and words, checked
  *     tg_gpu_read_indices                                         coordinates, checked
  *     tg_gpu_add_dense         tg_gpu_add_sparse                  values to sums
@@ -99,12 +100,57 @@ void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s);
 void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends,
                       uint64_t *words);
 
+/* ---- check_lists.cu: frames of sparse chunks whose values are plain or signs, dense ones of plain values among them --------------- */
+
+enum { TG_GPU_LISTS_MAX = 1024 }; /* chunks of such a frame */
+
+/* What else a check needs, and where it tells the host. */
+typedef struct tg_gpu_telling {
+    tg_view *views;        /* pinned: of chunks */
+    uint64_t *words;       /* pinned: words[1], ...: hashes of headers and chunks */
+    uint8_t *ends;         /* pinned: what stands before the body, and the checksum */
+    uint32_t *leaves_done; /* device: 1 + chunk_n of them, 0 */
+    uint64_t headers_len;
+} tg_gpu_telling;
+
+/* Finds the chunks of a frame, reads their coordinates, hashes and judges it as tg_gpu_end_check does with e->sound, which is not NULL.
+ * Coordinates of random blocks are those of the step in the frame. For tg_gpu_add_lists. */
+void tg_gpu_check_lists(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front,
+                        const tg_gpu_telling *t);
+
+/* add_listed.cu: adds the values of such a frame's sparse chunks, if p->sound says so. */
+void tg_gpu_add_lists(const tg_gpu_pass *p, const uint8_t *body, float weight);
+
+/* ---- gather.cu: bodies whose chunks were written aside --------------------------------------------------------------------------- */
+
+/* What moving them needs, and where it tells the host. */
+typedef struct tg_gpu_gathering {
+    uint64_t *sides;       /* NULL, or where the first bytes beside each chunk's values go */
+    uint32_t *leaves_done; /* device: 1 + chunk_n of them, 0 */
+    tg_view *views_to;     /* pinned: of chunks */
+    uint64_t *words_to;    /* pinned: words[1], ...: hashes of headers, if there are some, and of chunks */
+    uint64_t headers_len;
+    uint32_t seals; /* set by launches */
+} tg_gpu_gathering;
+
+/* tg_gpu_place_chunks, tg_gpu_move, tg_gpu_hash_spans and tg_gpu_tell in one, of up to TG_GPU_LISTS_MAX chunks. e->frame is where the body
+ * goes; e->sound_to becomes 1 when all is told. */
+void tg_gpu_gather(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_gathering *g);
+
+/* The same for chunks that are in their places, whose lengths the host knows: nothing is moved and nobody is told. Seals the frame, whose body
+ * of e->body_len bytes is at e->frame, with front->hash. */
+void tg_gpu_seal_places(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_gathering *g,
+                        const tg_gpu_front *front);
+
 /* ---- hash.cu, too ---------------------------------------------------------------------------------------------------------- */
 
 /* Writes what stands before the body of a frame, and the checksum after it: the hash of n words, the first of which are set to that of
  * the front and, if there are no headers, to the hash of no bytes. n is at most 512 * 512. */
 void tg_gpu_seal_frame(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t *words, uint32_t n,
                        int has_headers, void *stream);
+
+/* The same with a checksum that is known. */
+void tg_gpu_put_seal(uint8_t *frame, const tg_gpu_front *front, uint64_t body_len, uint64_t checksum, void *stream);
 
 /* Bodies of a cell of fixed length, each with its checksum after it. */
 typedef struct tg_gpu_judging {

@@ -26,10 +26,15 @@ TG_DEVICE uint64_t tg_entries_of(double ratio, uint64_t n)
     return n == 0 ? 0 : entries < 1.0 ? 1 : entries >= (double)n ? n : (uint64_t)entries;
 }
 
-/* The stream that the coordinates of a unit are drawn from at the step of a pass. */
+/* The stream that the coordinates of a unit are drawn from at a step; at that of a pass. */
+TG_DEVICE uint64_t tg_coordinate_key_at(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t step)
+{
+    return tg_stream_key(p.seed, step, unit, u.coordinates == TG_GPU_AT_DRAWN ? 0 : p.rank + 1);
+}
+
 TG_DEVICE uint64_t tg_coordinate_key(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit)
 {
-    return tg_stream_key(p.seed, p.step, unit, u.coordinates == TG_GPU_AT_DRAWN ? 0 : p.rank + 1);
+    return tg_coordinate_key_at(p, u, unit, p.step);
 }
 
 /* ---- randomblock ------------------------------------------------------------------------------------------------------------ */
@@ -39,11 +44,16 @@ typedef struct tg_gpu_block {
     uint64_t from, to, wrapped;
 } tg_gpu_block;
 
-TG_DEVICE tg_gpu_block tg_block_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t n)
+TG_DEVICE tg_gpu_block tg_block_at(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t n, uint64_t step)
 {
     uint64_t entries = tg_entries_of(u.select_params[TG_SELECT_RATIO_PARAM], n);
-    uint64_t from = tg_draw_coordinate(tg_coordinate_key(p, u, unit), 0, n), left = n - from;
+    uint64_t from = tg_draw_coordinate(tg_coordinate_key_at(p, u, unit, step), 0, n), left = n - from;
     return {from, left < entries ? n : from + entries, left < entries ? entries - left : 0};
+}
+
+TG_DEVICE tg_gpu_block tg_block_of(const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t n)
+{
+    return tg_block_at(p, u, unit, n, p.step);
 }
 
 /* Coordinates of a block below `at`. */
@@ -65,11 +75,17 @@ TG_DEVICE uint32_t tg_block_within(const tg_gpu_block &b, const tg_gpu_chunk &ch
     return (uint32_t)(tg_block_before(b, chunk.at + chunk.n) - tg_block_before(b, chunk.at));
 }
 
-/* Coordinate number `i` of a block in a chunk, from its start. */
-TG_DEVICE uint32_t tg_block_position(const tg_gpu_block &b, const tg_gpu_chunk &chunk, uint32_t i)
+/* Coordinates of a block in a chunk, from its start: those below `low`, then those from `high` on. */
+TG_DEVICE tg_gpu_ranges tg_block_ranges(const tg_gpu_block &b, const tg_gpu_chunk &chunk)
 {
-    uint64_t low = chunk.at < b.wrapped ? b.wrapped - chunk.at : 0; /* of those before the wrap */
-    return (uint32_t)(i < low ? i : (b.from > chunk.at ? b.from - chunk.at : 0) + (i - low));
+    uint64_t low = chunk.at < b.wrapped ? b.wrapped - chunk.at : 0, high = b.from > chunk.at ? b.from - chunk.at : 0;
+    return {(uint32_t)min(low, (uint64_t)chunk.n), (uint32_t)min(high, (uint64_t)chunk.n)};
+}
+
+/* Coordinate number `i` of them. */
+TG_DEVICE uint32_t tg_block_position(const tg_gpu_ranges &r, uint32_t i)
+{
+    return i < r.low ? i : r.high + (i - r.low);
 }
 
 /* Bits of [from, to) among those from `at` on. */

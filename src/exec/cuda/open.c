@@ -42,7 +42,7 @@ static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_
 
 static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
 {
-    tg_gpu_uses all = {.fixed = true, .only_plain = true};
+    tg_gpu_uses all = {.fixed = true, .only_plain = true, .lists = true};
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
         bool is_dense = u->coordinates == TG_AT_EVERY;
@@ -73,7 +73,11 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         bool lists_signs = u->coordinates == TG_AT_INDICES && u->quantize == TG_GPU_SIGN;
         uint32_t pack = u->coded ? u->symbol : lists_signs ? TG_GPU_JOINT : TG_GPU_BITS;
         all.packs |= u->coded || u->plain_len == 0 ? 1u << pack : 0;
+        bool is_block = u->coordinates == TG_AT_DRAWN && u->select == TG_GPU_SELECT_RANDOMBLOCK;
+        bool has_places = is_dense || u->coordinates == TG_AT_INDICES || is_block; /* in the frame, or by its step */
+        all.lists = all.lists && !u->coded && has_places && (u->plain_len != 0 || (lists_signs && !is_dense));
     }
+    all.lists = all.lists && all.sparse;
     return has_values ? all : (tg_gpu_uses){.starts = all.starts, .sparse = all.sparse, .bins = all.bins};
 }
 
@@ -99,6 +103,8 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
     TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
     TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->list_first, gpu, need->lists ? (chunks + 1) * sizeof *s->list_first : 0, why));
+    TG_TRY(tg_gpu_acquire(&s->ranges, gpu, need->lists ? chunks * sizeof *s->ranges : 0, why));
     bool lists = need->sparse && !run->only_decodes;
     TG_TRY(tg_gpu_acquire(&s->strip_places, gpu, lists ? n * sizeof *s->strip_places : 0, why));
     TG_TRY(tg_gpu_acquire(&s->strip_values, gpu, lists ? n * sizeof *s->strip_values : 0, why));
@@ -226,6 +232,8 @@ static void release_workspace(tg_gpu_workspace *w, const tg_run *run)
                             w->space.slots,
                             w->space.strip_places,
                             w->space.strip_values,
+                            w->space.list_first,
+                            w->space.ranges,
                             w->done};
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
         tg_gpu_release(gpu, blocks[i]);

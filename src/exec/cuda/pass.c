@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "kernels/hash.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_t end)
@@ -110,6 +111,27 @@ tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
     return TG_OK;
 }
 
+tg_status tg_gpu_await_word(tg_gpu_verdict *out, tg_run *run, tg_detail *why)
+{
+    enum { LOOKS = 4096 }; /* at the word, before the GPU is asked whether it has failed */
+    const tg_gpu_workspace *w = run->work;
+    const volatile uint32_t *word = w->sound.host;
+    tg_status status = TG_MORE;
+    for (uint32_t n = 1; *word > 1 && status == TG_MORE; n++) {
+        status = n % LOOKS == 0 ? tg_gpu_idle(run->gpu, why) : TG_MORE;
+    }
+    atomic_thread_fence(memory_order_acquire); /* what was told before is there */
+    if (*word > 1) {                           /* the kernel has not run */
+        TG_TRY(tg_gpu_wait(run->gpu, why));
+        return tg_fail(TG_E_ARGUMENT, why, "GPU %d has not done what it was asked for", run->gpu->ordinal);
+    }
+    if (run->failed != TG_OK) {
+        return tg_gpu_await_verdict(out, run, why);
+    }
+    memcpy(out, w->verdict.host, sizeof *out);
+    return TG_OK;
+}
+
 void tg_gpu_settle(const tg_run *run)
 {
     if (tg_gpu_wait(run->gpu, NULL) != TG_OK) {
@@ -141,7 +163,7 @@ tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cel
     return spans + run->plan->grid->first[cell] + cell;
 }
 
-static uint32_t header_leaves(const tg_run *run, uint32_t cell)
+uint32_t tg_gpu_header_leaves(const tg_run *run, uint32_t cell)
 {
     return (uint32_t)((run->plan->headers_len[cell] + TG_HASH_LEAF - 1) / TG_HASH_LEAF);
 }
@@ -152,7 +174,7 @@ void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *all)
     const tg_grid *grid = run->plan->grid;
     const tg_gpu_span *spans = tg_gpu_spans_at(all, run, cell);
     uint64_t *hashes = (uint64_t *)w->hashes.device + hashes_at(run, cell);
-    uint32_t n = (uint32_t)(grid->first[cell + 1] - grid->first[cell]), leaves = header_leaves(run, cell);
+    uint32_t n = (uint32_t)(grid->first[cell + 1] - grid->first[cell]), leaves = tg_gpu_header_leaves(run, cell);
     if (leaves > run->leaf_cap) { /* by themselves, since every chunk would have so many */
         tg_gpu_hash(hashes + 1, w->leaves, spans, 1, leaves, run->gpu->stream);
     }
@@ -165,7 +187,7 @@ void tg_gpu_move_chunks(const tg_gpu_pass *p, tg_run *run, uint32_t cell, tg_gpu
 {
     const tg_gpu_workspace *w = run->work;
     const tg_gpu_span *spans = tg_gpu_spans_at(all, run, cell);
-    uint32_t leaves = header_leaves(run, cell);
+    uint32_t leaves = tg_gpu_header_leaves(run, cell);
     bool hashes_all = leaves > 0 && leaves <= run->leaf_cap; /* headers, too */
     tg_gpu_move(p, spans, hashes_all ? w->leaves : NULL, run->leaf_cap);
     if (hashes_all) {

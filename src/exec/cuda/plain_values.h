@@ -9,7 +9,7 @@
 TG_DEVICE float tg_plain_value(const tg_gpu_unit &u, const uint8_t *bytes, uint64_t i)
 {
     if (u.plain_len == 4) {
-        return __uint_as_float(tg_load32(bytes + 4 * i));
+        return __uint_as_float(tg_load_word(bytes + 4 * i));
     }
     uint16_t half = (uint16_t)(bytes[2 * i] | (uint32_t)bytes[2 * i + 1] << 8);
     return u.quantize == TG_GPU_FP16 ? tg_fp16_to_float(half) : tg_bf16_to_float(half);

@@ -28,8 +28,10 @@ typedef struct tg_gpu_uses {
     bool quantizes_values; /* of sparse units, after they are listed */
     bool fits;             /* statistics need what travels beside values */
     bool coded;
-    bool velocities;   /* some feedback keeps more than a residual */
-    bool only_plain;   /* all units have plain values, and all of these are sent as they are */
+    bool velocities; /* some feedback keeps more than a residual */
+    bool only_plain; /* all units have plain values, and all of these are sent as they are */
+    bool
+        lists; /* some chunks are sparse, and all values are plain or listed signs: frames are checked and added at once */
     bool fixed;        /* all chunks are dense and of fixed length: their leaves are hashed while they are written */
     uint32_t kinds;    /* of quantizers */
     uint64_t slot_len; /* bytes of scratch of a bucket */
@@ -51,6 +53,8 @@ typedef struct tg_gpu_workspace {
     tg_gpu_mirror written;      /* views of chunks that are written */
     tg_gpu_span *written_spans; /* device: and where they are */
     const tg_run *laid_out;     /* the run whose chunks of known length these are; NULL: none */
+    bool seals_places;          /* chunks of known length are in their places, and hashed when the frame is sealed */
+    bool has_words;             /* the host was told of hashes of chunks that were written */
     bool is_refusal_open;       /* nobody has asked yet whether the last gradients are refused */
     tg_gpu_mirror hashes;       /* of each cell: one word for what stands before the body, of headers, then of chunks */
     tg_gpu_mirror sides;        /* the first bytes beside each chunk's values, for statistics */
@@ -68,10 +72,11 @@ typedef struct tg_gpu_workspace {
     tg_run *
         open_stats; /* whose statistics wait for `sides` of these cells: of what was written or read last; NULL: none */
     uint32_t stats_from, stats_to;
-    bool *is_fitted;      /* host: chunks that have something in `sides` */
-    tg_gpu_mirror ends;   /* what stands before the body of a frame, and its checksum */
-    size_t ends_len;      /* of what stands before it */
-    tg_gpu_mirror sound;  /* whether the frame that was checked last is: 1 or 0; 2: not known yet */
+    bool *is_fitted;    /* host: chunks that have something in `sides` */
+    tg_gpu_mirror ends; /* what stands before the body of a frame, and its checksum */
+    size_t ends_len;    /* of what stands before it */
+    tg_gpu_mirror
+        sound; /* whether the frame that was checked last is: 1 or 0; 2: not known yet. Host: 1, too, when a body has been moved */
     void *mark;           /* on the stream, after what hands a verdict over: */
     bool is_marked;       /* a verdict is there when the mark is passed */
     uint32_t sealed_cell; /* of the frame of fixed length that was sealed last */
@@ -192,6 +197,9 @@ tg_status tg_gpu_mark_verdict(const tg_run *run, tg_detail *why) TG_CHECKED;
 /* Waits for a verdict that a kernel has handed over. */
 tg_status tg_gpu_await_verdict(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
 
+/* Waits for a kernel that hands a verdict over and then sets the word w->sound, which was 2; what is behind it on the stream goes on. */
+tg_status tg_gpu_await_word(tg_gpu_verdict *out, tg_run *run, tg_detail *why) TG_CHECKED;
+
 /* What the kernels of finish.cu need of a cell; `leaves` begin with those of chunk `leaves_first`. No verdict is handed over yet. */
 tg_gpu_ending tg_gpu_ending_of(const tg_run *run, uint32_t cell, const uint8_t *frame, uint64_t body_len,
                                size_t leaves_first);
@@ -204,6 +212,9 @@ void tg_gpu_note_failure(tg_run *run, tg_status status, const tg_detail *why);
 
 /* The part of `spans` of a cell: one for its headers, then one a chunk. */
 tg_gpu_span *tg_gpu_spans_at(tg_gpu_span *spans, const tg_run *run, uint32_t cell);
+
+/* Leaves of the headers of a cell. */
+uint32_t tg_gpu_header_leaves(const tg_run *run, uint32_t cell);
 
 /* Hashes headers and chunks of a cell, whose places are in `spans` on the device, to the mirror of hashes on the device. */
 void tg_gpu_hash_chunks(tg_run *run, uint32_t cell, tg_gpu_span *spans);

@@ -39,11 +39,12 @@ typedef struct strips {
     uint32_t from[THREADS], start[THREADS + 1];
 } strips;
 
-/* Loads up to THREADS strips [first, end); returns the number of their entries. All threads. */
+/* Loads up to THREADS strips [first, end); returns the number of their entries. All threads. What other kernels have written may be read
+ * before the one before this one ends, so it is not asked of the first-level cache. */
 TG_DEVICE uint32_t load_strips(strips &t, const tg_gpu_selection &s, uint32_t first, uint32_t end)
 {
     uint32_t strip = first + threadIdx.x, total;
-    uint32_t from = strip < end ? s.strip_from[strip] : 0, count = strip < end ? s.counts[strip] : 0;
+    uint32_t from = strip < end ? s.strip_from[strip] : 0, count = strip < end ? __ldcg(&s.counts[strip]) : 0;
     uint32_t before = tg_block_scan(count, &total); /* all are done with strips before */
     t.from[threadIdx.x] = from;
     t.start[threadIdx.x] = before;
@@ -65,43 +66,57 @@ TG_DEVICE uint32_t strip_of(const strips &t, uint32_t entry)
     return strip;
 }
 
-/* Takes what is sent of a thread's entries [first, first + EACH) of `total`, the first of it as number `number` and those that all threads
- * sent before. Positions with numbers below TG_INDEX_SHORT go to `list`, too. Returns how many all threads sent; all threads. */
-TG_DEVICE uint32_t take_entries(const tg_gpu_pass &p, const tg_listing &l, const cut &c, const strips &t,
-                                uint32_t first, uint32_t total, uint32_t number, uint32_t *list)
-{
-    uint32_t positions[EACH], sent = 0, all = 0, strip = first < total ? strip_of(t, first) : 0;
+/* A thread's entries of a list. */
+typedef struct entries {
+    uint32_t positions[EACH];
     float values[EACH];
+} entries;
+
+/* Entries [first, first + EACH) of `total`; 0 for those that are not there. */
+TG_DEVICE entries load_entries(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const strips &t, uint32_t first,
+                               uint32_t total)
+{
+    entries e;
+    uint32_t strip = first < total ? strip_of(t, first) : 0;
     TG_UNROLL
     for (uint32_t k = 0; k < EACH; k++) {
-        positions[k] = 0;
-        values[k] = 0;
+        e.positions[k] = 0;
+        e.values[k] = 0;
         if (first + k < total) {
             while (t.start[strip + 1] <= first + k) {
                 strip++;
             }
-            uint64_t at = l.chunk->element_at + t.from[strip] + (first + k - t.start[strip]);
-            values[k] = p.space.strip_values[at];
-            positions[k] = t.from[strip] + p.space.strip_places[at];
+            uint64_t at = chunk.element_at + t.from[strip] + (first + k - t.start[strip]);
+            e.values[k] = __ldcg(&p.space.strip_values[at]);
+            e.positions[k] = t.from[strip] + __ldcg(&p.space.strip_places[at]);
         }
     }
+    return e;
+}
+
+/* Takes what is sent of a thread's entries [first, first + EACH) of `total`, the first of it as number `number` and those that all threads
+ * sent before. Positions with numbers below TG_INDEX_SHORT go to `list`, too. Returns how many all threads sent; all threads. */
+TG_DEVICE uint32_t take_entries(const tg_gpu_pass &p, const tg_listing &l, const cut &c, const entries &e,
+                                uint32_t first, uint32_t total, uint32_t number, uint32_t *list)
+{
+    uint32_t sent = 0, all = 0;
     TG_UNROLL
     for (uint32_t k = 0; k < EACH; k++) {
-        uint32_t key = tg_key_of(values[k]);
-        bool passes = c.is_any || key > c.kth || (key == c.kth && l.chunk->at + positions[k] <= c.last);
+        uint32_t key = tg_key_of(e.values[k]);
+        bool passes = c.is_any || key > c.kth || (key == c.kth && l.chunk->at + e.positions[k] <= c.last);
         sent |= first + k < total && passes ? 1u << k : 0;
     }
     number += tg_block_scan((uint32_t)__popc(sent), &all);
     TG_UNROLL
     for (uint32_t k = 0; k < EACH; k++) {
         bool is_sent = (sent >> k & 1) != 0;
-        if (l.corrects && first + k < total && is_sent != (tg_key_of(values[k]) >= c.guessed)) {
-            correct(p, *l.chunk, *l.u, positions[k], values[k], is_sent);
+        if (l.corrects && first + k < total && is_sent != (tg_key_of(e.values[k]) >= c.guessed)) {
+            correct(p, *l.chunk, *l.u, e.positions[k], e.values[k], is_sent);
         }
         if (is_sent) {
-            tg_take(p, l, positions[k], values[k], number);
+            tg_take(p, l, e.positions[k], e.values[k], number);
             if (number < TG_INDEX_SHORT) {
-                list[number] = positions[k];
+                list[number] = e.positions[k];
             }
             number++;
         }
@@ -109,42 +124,65 @@ TG_DEVICE uint32_t take_entries(const tg_gpu_pass &p, const tg_listing &l, const
     return all;
 }
 
-/* Lists all that is sent of a chunk, from strips [first, end) on; returns how many there are. All threads. */
-TG_DEVICE uint32_t list_chunk(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_listing &l, uint32_t first,
-                              uint32_t end, uint32_t *list)
+/* Lists all that is sent of chunk `number`, from its strips on; returns how many there are. With `is_early`, strips are there before the
+ * kernel before this one ends, and what it finds out is asked for when the first entries have come. All threads. */
+TG_DEVICE uint32_t list_chunk(tg_listing *l, const tg_gpu_pass &p, const tg_gpu_selection &s, uint32_t number,
+                              uint32_t *list, bool is_early)
 {
     __shared__ strips t;
-    cut c = cut_of(l);
-    uint32_t done = 0;
+    uint32_t done = 0, first = s.strip_first[number], end = s.strip_first[number + 1];
+    bool knows = !is_early;
+    cut c = {0, 0, 0, true};
+    if (knows) {
+        tg_after_previous();
+        *l = tg_listing_of(p, s, number);
+        c = cut_of(*l);
+    }
     TG_ROLL
     for (; first < end; first += THREADS) {
         uint32_t total = load_strips(t, s, first, end);
         TG_ROLL
         for (uint32_t from = 0; from < total; from += THREADS * EACH) {
-            done += take_entries(p, l, c, t, from + threadIdx.x * EACH, total, done, list);
+            uint32_t own = from + threadIdx.x * EACH;
+            entries e = load_entries(p, p.chunks[number], t, own, total);
+            if (!knows) {
+                tg_after_previous();
+                *l = tg_listing_of(p, s, number);
+                c = cut_of(*l);
+                knows = true;
+            }
+            done += take_entries(p, *l, c, e, own, total, done, list);
         }
+    }
+    if (!knows) {
+        tg_after_previous();
+        *l = tg_listing_of(p, s, number);
     }
     return done;
 }
 
-/* A block a chunk. Elements of one random block are taken already. */
+/* A block a chunk. Elements of one random block are taken already. `is_early`: see list_chunk. */
 __global__ static void __launch_bounds__(THREADS, 1)
-    list(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_selection s)
+    list(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_selection s, bool is_early)
 {
     __shared__ uint32_t words[TG_INDEX_WORDS];
     uint32_t number = p.first + blockIdx.x;
     const tg_gpu_unit &u = p.units[p.chunks[number].unit];
     if (u.route < TG_GPU_ROUTE_LISTED || u.route > TG_GPU_ROUTE_LEADER) {
+        tg_after_previous();
         return;
     }
-    tg_listing l = tg_listing_of(p, s, number);
+    tg_listing l;
     uint32_t count = 0;
     if (tg_is_block(u)) {
+        tg_after_previous();
+        l = tg_listing_of(p, s, number);
         tg_gpu_block b = tg_block_of(p, u, l.chunk->unit, s.units[l.chunk->unit].n);
         count = tg_block_within(b, *l.chunk);
     } else {
-        count = list_chunk(p, s, l, s.strip_first[number], s.strip_first[number + 1], words);
+        count = list_chunk(&l, p, s, number, words, is_early);
     }
+    tg_next_may_begin();
     tg_view v = tg_gpu_lay_out(u, count);
     if (threadIdx.x == 0 && u.route == TG_GPU_ROUTE_BINS && u.scale == TG_GPU_SCALE_BINS && count > 0) {
         tg_store_bytes(p.space.out[number] + v.side, __float_as_uint(l.scale), 4);
@@ -163,14 +201,16 @@ static bool takes(const tg_gpu_selection *s, unsigned route)
     return (s->routes >> route & 1) != 0;
 }
 
-void tg_gpu_mark_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, float *maxima)
+/* Returns whether lists of strips are there before the last kernel that was launched ends, as soon as that lets the next one begin. */
+static bool mark_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, float *maxima)
 {
     uint32_t first, end;
     tg_gpu_selection_range(&first, &end, s, p);
     if (first == end) {
-        return;
+        return false;
     }
     bool is_led = takes(s, TG_GPU_ROUTE_LEADER), has_tops = s->short_n + s->long_n > 0;
+    bool sums = takes(s, TG_GPU_ROUTE_TESTED) || takes(s, TG_GPU_ROUTE_DRAWN) || s->long_n > 0 || is_led;
     if (takes(s, TG_GPU_ROUTE_BINS) || is_led) {
         tg_gpu_select_bins(p, s, first, end, maxima);
     }
@@ -180,23 +220,36 @@ void tg_gpu_mark_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, float *maxima
     if (has_tops) {
         tg_gpu_select_start_top(p, s);
     }
-    if (takes(s, TG_GPU_ROUTE_TESTED) || takes(s, TG_GPU_ROUTE_DRAWN) || s->long_n > 0 || is_led) {
+    if (sums) {
         tg_gpu_select_sum(p, s, first, end);
     }
     if (has_tops) {
         tg_gpu_select_top(p, s);
     }
+    bool ends_with_near = s->long_n > 0 && s->effort == TG_GPU_GUESSES;
+    bool ends_with_scales = !has_tops && !sums && p->has_values && s->leaf_blocks > 0;
+    return ends_with_near || ends_with_scales;
+}
+
+void tg_gpu_mark_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, float *maxima)
+{
+    (void)mark_sparse(p, s, maxima);
+}
+
+static void list_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, bool is_early)
+{
+    if (p->chunk_n > 0) {
+        TG_LAUNCH_EARLY(list, p->overlaps, p->chunk_n, THREADS, p->stream, *p, *s, is_early);
+    }
 }
 
 void tg_gpu_list_sparse(const tg_gpu_pass *p, tg_gpu_selection *s)
 {
-    if (p->chunk_n > 0) {
-        TG_LAUNCH(list, p->chunk_n, THREADS, p->stream, *p, *s);
-    }
+    list_sparse(p, s, false);
 }
 
 void tg_gpu_select_sparse(const tg_gpu_pass *p, tg_gpu_selection *s, float *maxima)
 {
-    tg_gpu_mark_sparse(p, s, maxima);
-    tg_gpu_list_sparse(p, s);
+    bool is_early = mark_sparse(p, s, maxima);
+    list_sparse(p, s, is_early);
 }

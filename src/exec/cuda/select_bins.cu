@@ -73,7 +73,15 @@ TG_DEVICE four_bins bins_of_warp(const divisor &d, uint32_t base, unsigned j, ui
     return bins_of_four(d, (int32_t)(base + j * TG_FOUR_STEP) - (int32_t)lead);
 }
 
+/* The larger one of a key and that of a value. With IS_FINITE all values are, and magnitudes are compared as floats, of which NaNs would be
+ * lost. */
+template <bool IS_FINITE> TG_DEVICE uint32_t larger(uint32_t key, float value)
+{
+    return IS_FINITE ? __float_as_uint(fmaxf(__uint_as_float(key), fabsf(value))) : max(key, tg_key_of(value));
+}
+
 /* All elements of a warp in broad bins; a bin's largest is found when the last of its elements has come. */
+template <bool IS_FINITE>
 TG_DEVICE void raise_broad(uint32_t *largest, const divisor &d, const float (&u)[TG_EACH], uint32_t base, uint32_t lead,
                            uint32_t bin_n)
 {
@@ -81,13 +89,19 @@ TG_DEVICE void raise_broad(uint32_t *largest, const divisor &d, const float (&u)
     TG_UNROLL
     for (unsigned j = 0; j < TG_FOURS; j++) {
         four_bins f = bins_of_warp(d, base, j, lead);
-        int32_t left = f.left - (int32_t)(threadIdx.x % TG_WARP * 4);
         uint32_t there = 0;
-        TG_UNROLL
-        for (int c = 0; c < 4; c++) {
-            uint32_t key = tg_key_of(u[4 * j + c]);
-            most = c < left ? max(most, key) : most;
-            there = c < left ? there : max(there, key);
+        if (f.left >= TG_FOUR_STEP) { /* in one bin */
+            TG_UNROLL
+            for (int c = 0; c < 4; c++) {
+                most = larger<IS_FINITE>(most, u[4 * j + c]);
+            }
+        } else {
+            int32_t left = f.left - (int32_t)(threadIdx.x % TG_WARP * 4);
+            TG_UNROLL
+            for (int c = 0; c < 4; c++) {
+                most = c < left ? larger<IS_FINITE>(most, u[4 * j + c]) : most;
+                there = c < left ? there : larger<IS_FINITE>(there, u[4 * j + c]);
+            }
         }
         if (f.left <= TG_FOUR_STEP || j + 1 == TG_FOURS) {
             uint32_t key = __reduce_max_sync(TG_ALL_LANES, most);
@@ -128,7 +142,9 @@ TG_DEVICE uint32_t own_marks(uint32_t marks, const tg_gpu_patch &patch, uint32_t
     return marks;
 }
 
-/* Marks of a lane's elements in broad bins. */
+/* Marks of a lane's elements in broad bins. With IS_FINITE, sums are: then few of a lane's fours have an element that reaches a bar, which
+ * is asked first. */
+template <bool IS_FINITE>
 TG_DEVICE uint32_t mark_broad(const float (&u)[TG_EACH], const float (&g)[TG_EACH], const tg_gpu_patch &patch,
                               uint32_t base, const divisor &d, const uint32_t *largest, float more, uint32_t bin_n)
 {
@@ -140,6 +156,16 @@ TG_DEVICE uint32_t mark_broad(const float (&u)[TG_EACH], const float (&g)[TG_EAC
         uint32_t here = bar_of(largest[min(f.first, bin_n - 1)]), there = here;
         if (f.left < TG_FOUR_STEP) {
             there = bar_of(largest[min(f.first + 1, bin_n - 1)]);
+        }
+        if (IS_FINITE) {
+            uint32_t most = 0;
+            TG_UNROLL
+            for (unsigned k = 4 * j; k < 4 * j + 4; k++) {
+                most = larger<true>(most, u[k] + more * g[k]);
+            }
+            if (most < min(here, there)) {
+                continue;
+            }
         }
         TG_UNROLL
         for (int c = 0; c < 4; c++) {
@@ -188,8 +214,11 @@ __global__ static void __launch_bounds__(N / TG_EACH, MIN_BIN == 0 ? 4 : 1)
 {
     __shared__ uint32_t largest[MIN_BIN == 0 ? N : 2];
     const tg_gpu_patch patch = s.patches[first + blockIdx.x];
+    const tg_patch_ahead ahead = tg_patch_ahead_of(p, s, first + blockIdx.x, first + gridDim.x);
     const tg_gpu_unit &unit = p.units[patch.unit];
     bool has_bins = unit.route == TG_GPU_ROUTE_BINS || unit.route == TG_GPU_ROUTE_LEADER;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!has_bins || unit.bin <= MIN_BIN || unit.bin > N) {
         return;
     }
@@ -200,10 +229,14 @@ __global__ static void __launch_bounds__(N / TG_EACH, MIN_BIN == 0 ? 4 : 1)
     for (uint32_t b = threadIdx.x; b < bin_n; b += blockDim.x) {
         largest[b] = 0;
     }
+    tg_patch_prefetch(p, ahead, unit.planes > 0);
     bool is_finite = tg_strip_sums(g, u, p, r, base);
     __syncthreads();
-    if (unit.bin >= BROAD) {
-        raise_broad(largest, d, u, base, patch.lead, bin_n);
+    const bool is_broad = unit.bin >= BROAD, are_finite = __all_sync(TG_ALL_LANES, is_finite);
+    if (is_broad && are_finite) {
+        raise_broad<true>(largest, d, u, base, patch.lead, bin_n);
+    } else if (is_broad) {
+        raise_broad<false>(largest, d, u, base, patch.lead, bin_n);
     } else {
         TG_UNROLL
         for (unsigned j = 0; j < TG_FOURS; j++) {
@@ -216,8 +249,9 @@ __global__ static void __launch_bounds__(N / TG_EACH, MIN_BIN == 0 ? 4 : 1)
         }
     }
     __syncthreads();
-    uint32_t marks = unit.bin >= BROAD ? mark_broad(u, g, patch, base, d, largest, more, bin_n)
-                                       : mark(u, g, patch, base, d, largest, more, bin_n);
+    uint32_t marks = is_broad && are_finite ? mark_broad<true>(u, g, patch, base, d, largest, more, bin_n)
+                     : is_broad             ? mark_broad<false>(u, g, patch, base, d, largest, more, bin_n)
+                                            : mark(u, g, patch, base, d, largest, more, bin_n);
     marks = own_marks(marks, patch, base);
     if (base < patch.skip + patch.n) {
         tg_strip_keep(u, r, base, marks, is_finite);
@@ -228,7 +262,8 @@ __global__ static void __launch_bounds__(N / TG_EACH, MIN_BIN == 0 ? 4 : 1)
 
 void tg_gpu_select_bins(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end, float *maxima)
 {
-    TG_LAUNCH((select_bins<TG_GPU_PATCH, 0>), end - first, TG_GPU_PATCH / TG_EACH, p->stream, *p, *s, first, maxima);
+    TG_LAUNCH_EARLY((select_bins<TG_GPU_PATCH, 0>), p->overlaps, end - first, TG_GPU_PATCH / TG_EACH, p->stream, *p, *s,
+                    first, maxima);
     if (s->has_long_bins) {
         TG_LAUNCH((select_bins<TG_GPU_BIN_MAX, TG_GPU_PATCH>), end - first, TG_GPU_BIN_MAX / TG_EACH, p->stream, *p, *s,
                   first, maxima);
@@ -278,6 +313,8 @@ __global__ static void __launch_bounds__(SUMMERS) scale_bins(tg_gpu_pass p, tg_g
     uint32_t unit = s.leaf_units[blockIdx.x], lane = threadIdx.x % TG_WARP;
     const tg_gpu_unit &u = p.units[unit];
     const tg_gpu_selected &selected = s.units[unit];
+    tg_after_previous();
+    tg_next_may_begin(); /* what selected bins is there for the next kernel, too */
     if (!is_in_pass(p, s, selected)) {
         return;
     }
@@ -318,5 +355,5 @@ __global__ static void __launch_bounds__(SUMMERS) scale_bins(tg_gpu_pass p, tg_g
 
 void tg_gpu_scale_bins(const tg_gpu_pass *p, const tg_gpu_selection *s, const float *maxima)
 {
-    TG_LAUNCH(scale_bins, s->leaf_blocks, SUMMERS, p->stream, *p, *s, maxima);
+    TG_LAUNCH_EARLY(scale_bins, p->overlaps, s->leaf_blocks, SUMMERS, p->stream, *p, *s, maxima);
 }

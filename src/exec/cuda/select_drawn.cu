@@ -157,8 +157,9 @@ void tg_gpu_count_known(const tg_gpu_pass *p, const tg_gpu_selection *s)
 TG_DEVICE void list_block(uint32_t *positions, const tg_gpu_block &b, const tg_gpu_chunk &chunk, uint32_t each)
 {
     uint32_t count = tg_block_within(b, chunk);
+    const tg_gpu_ranges r = tg_block_ranges(b, chunk);
     for (uint32_t i = blockIdx.x % each * THREADS + threadIdx.x; i < count; i += each * THREADS) {
-        positions[i] = tg_block_position(b, chunk, i);
+        positions[i] = tg_block_position(r, i);
     }
 }
 

@@ -109,7 +109,9 @@ TG_DEVICE void end_unit(const tg_gpu_pass &p, const tg_gpu_selection &s, const t
 
 __global__ static void __launch_bounds__(THREADS) near(tg_gpu_pass p, tg_gpu_selection s)
 {
-    tg_share share = tg_share_of(p, s);
+    tg_share share = tg_share_of(p, s); /* by tables of the plan */
+    tg_after_previous();
+    tg_next_may_begin(); /* lists of strips are there for the next kernel, too */
     if (share.top == nullptr) {
         return;
     }
@@ -127,5 +129,5 @@ __global__ static void __launch_bounds__(THREADS) near(tg_gpu_pass p, tg_gpu_sel
 
 void tg_gpu_select_near(const tg_gpu_pass *p, const tg_gpu_selection *s)
 {
-    TG_LAUNCH(near, p->chunk_n * TG_GPU_SHARES, THREADS, p->stream, *p, *s);
+    TG_LAUNCH_EARLY(near, p->overlaps, p->chunk_n * TG_GPU_SHARES, THREADS, p->stream, *p, *s);
 }

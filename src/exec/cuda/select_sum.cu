@@ -120,8 +120,14 @@ TG_DEVICE void count(const rule &r, const float (&u)[TG_EACH], uint32_t marks)
 __global__ static void __launch_bounds__(THREADS, 4) sum(tg_gpu_pass p, tg_gpu_selection s, uint32_t first)
 {
     const tg_gpu_patch patch = s.patches[first + blockIdx.x];
+    const tg_patch_ahead ahead = tg_patch_ahead_of(p, s, first + blockIdx.x, first + gridDim.x);
     const tg_gpu_unit &unit = p.units[patch.unit];
     uint32_t base = threadIdx.x / TG_WARP * TG_GPU_STRIP, marks = 0;
+    tg_after_previous();
+    tg_next_may_begin();
+    if (unit.planes > 0) { /* else most elements may not be read at all */
+        tg_patch_prefetch(p, ahead, true);
+    }
     rule by = rule_of(s, unit, patch.unit);
     if (!by.is_concerned || base >= patch.skip + patch.n) {
         return;
@@ -166,5 +172,5 @@ __global__ static void __launch_bounds__(THREADS, 4) sum(tg_gpu_pass p, tg_gpu_s
 
 void tg_gpu_select_sum(const tg_gpu_pass *p, const tg_gpu_selection *s, uint32_t first, uint32_t end)
 {
-    TG_LAUNCH(sum, end - first, THREADS, p->stream, *p, *s, first);
+    TG_LAUNCH_EARLY(sum, p->overlaps, end - first, THREADS, p->stream, *p, *s, first);
 }

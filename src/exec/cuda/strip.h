@@ -48,6 +48,44 @@ TG_DEVICE tg_region tg_region_of(const tg_gpu_pass &p, const tg_gpu_patch &patch
     return r;
 }
 
+/* Patches ahead of a block's own whose gradients and residuals it asks for, so that memory is busy while blocks wait and compute: as many
+ * as run at a time on a GPU of 132 processors. 0: none. */
+#ifndef TG_PATCHES_AHEAD
+#define TG_PATCHES_AHEAD 528
+#endif
+
+/* What a block has to know of a patch ahead: where its elements [lead, end) are. */
+typedef struct tg_patch_ahead {
+    uint64_t residual_at, tensor_at;
+    uint32_t tensor, lead, end; /* end = 0: there is none, or it is not one stretch of fp32 */
+} tg_patch_ahead;
+
+/* The patch ahead of number `number`, of those below `limit`. */
+TG_DEVICE tg_patch_ahead tg_patch_ahead_of(const tg_gpu_pass &p, const tg_gpu_selection &s, uint32_t number,
+                                           uint32_t limit)
+{
+    tg_patch_ahead a = {0, 0, 0, 0, 0};
+    if (TG_PATCHES_AHEAD > 0 && p.flat == nullptr && limit - number > TG_PATCHES_AHEAD) {
+        const tg_gpu_patch &patch = s.patches[number + TG_PATCHES_AHEAD];
+        a = {patch.residual_at, patch.tensor_at, patch.tensor, patch.lead, patch.end};
+        a.end = patch.is_one && patch.dtype == 0 ? a.end : 0;
+    }
+    return a;
+}
+
+/* Asks for it, a line a thread: half of TG_GPU_PATCH / 16 threads for gradients, half for residuals, if there are some. */
+TG_DEVICE void tg_patch_prefetch(const tg_gpu_pass &p, const tg_patch_ahead &a, bool has_residuals)
+{
+    enum { LINE = 32, HALF = TG_GPU_PATCH / LINE };
+    const bool is_residual = threadIdx.x >= HALF;
+    uint32_t i = threadIdx.x % HALF * LINE;
+    i = i < a.lead ? a.lead : i;
+    if (i < a.end && threadIdx.x < 2 * HALF && (has_residuals || !is_residual)) {
+        const float *from = is_residual ? p.now + a.residual_at : (const float *)tg_grad_of(p, a.tensor) + (int64_t)a.tensor_at;
+        TG_PREFETCH(from + i);
+    }
+}
+
 /* The element of the patch that number k of this lane is, in the strip that begins at `base`. */
 TG_DEVICE uint32_t tg_strip_element(uint32_t base, unsigned k)
 {

@@ -128,11 +128,19 @@ typedef struct tg_gpu_progress {
     uint64_t fit;             /* bits of the step, and the number of the shape plus 1 from bit 32 on; 0: not known */
 } tg_gpu_progress;
 
+/* Coordinates of a chunk that are two ranges: elements below `low`, then those from `high` on. */
+typedef struct tg_gpu_ranges {
+    uint32_t low, high;
+} tg_gpu_ranges;
+
 /* Buffers by element or by chunk, reused by all passes of a run and the runs that share with it. */
 typedef struct tg_gpu_space {
     uint8_t *symbols;    /* one a value, of 1 byte, or of 2 if base > 256; those of a chunk begin at 2 * element_at */
     float *values;       /* selected values of sparse chunks; those of a chunk begin at element_at */
     uint32_t *positions; /* their coordinates in the chunk, ascending; likewise */
+    uint32_t *
+        list_first; /* of sparse chunks that are checked and added at once: values of all chunks before, of each chunk and, last, of all */
+    tg_gpu_ranges *ranges;   /* likewise, of chunks of a random block: their coordinates */
     uint16_t *strip_places;  /* lists of strips (select.h): places of selected elements or candidates, by element ... */
     float *strip_values;     /* ... and gradient + residual there */
     uint8_t *words;          /* words that are coded or decoded; those of a chunk begin at 4 * element_at */

@@ -141,7 +141,38 @@ static void clear_stats(tg_run *run, const tg_plan *plan, uint32_t group)
 
 /* ---- the pass ---------------------------------------------------------------------------------------------------------------- */
 
-/* Ends, moves and hashes chunks, cell by cell. */
+/* Whether a kernel can move the chunks of a cell, hash them and tell of them at once. */
+static bool can_gather(const tg_run *run, const tg_plan *plan, uint32_t from, uint32_t to)
+{
+    bool can = true;
+    for (uint32_t s = from; s < to && can; s++) {
+        size_t n = plan->grid->first[s + 1] - plan->grid->first[s];
+        can = n <= TG_GPU_LISTS_MAX && tg_gpu_header_leaves(run, s) <= run->leaf_cap;
+    }
+    return can;
+}
+
+/* All of that, cell by cell. The host is told of views and, with those of the last cell, of the verdict. */
+static void gather_at_once(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to)
+{
+    tg_gpu_workspace *w = run->work;
+    *(volatile uint32_t *)w->sound.host = 2;
+    for (uint32_t s = from; s < to; s++) {
+        tg_gpu_pass cell = tg_gpu_pass_of(run, plan, plan->grid->first[s], plan->grid->first[s + 1]);
+        cell.space.views = w->written.device;
+        tg_gpu_ending e = tg_gpu_ending_of(run, s, bodies[s - from].bytes, 0, cell.first);
+        e.verdict_to = s + 1 == to ? w->verdict.host : NULL;
+        e.sound_to = s + 1 == to ? w->sound.host : NULL;
+        const tg_gpu_gathering g = {.sides = run->uses.fits ? w->sides.device : NULL,
+                                    .leaves_done = w->done + TG_GPU_SEALS,
+                                    .views_to = (tg_view *)w->written.host + cell.first,
+                                    .words_to = tg_gpu_hashes_of(run, s),
+                                    .headers_len = plan->headers_len[s]};
+        tg_gpu_gather(&cell, &e, &g);
+    }
+}
+
+/* The same for any number of chunks. */
 static void gather_cells(tg_run *run, const tg_plan *plan, const tg_body *bodies, uint32_t from, uint32_t to)
 {
     tg_gpu_workspace *w = run->work;
@@ -184,22 +215,32 @@ static tg_status write_once(tg_gpu_verdict *verdict, const tg_gpu_pass *p, tg_ru
         return TG_OK;
     }
     encode(p, run);
+    w->seals_places = known && can_gather(run, plan, from, to);
+    w->has_words = false;
     if (known) {
-        tg_gpu_end_chunks(p, run->uses.fits ? w->sides.device : NULL, w->written_spans);
-        for (uint32_t s = from; s < to; s++) {
-            tg_gpu_hash_chunks(run, s, w->written_spans);
+        if (!w->seals_places) {
+            tg_gpu_end_chunks(p, run->uses.fits ? w->sides.device : NULL, w->written_spans);
+            for (uint32_t s = from; s < to; s++) {
+                tg_gpu_hash_chunks(run, s, w->written_spans);
+            }
         }
         add_first(run, bodies, from, is_first ? to : from);
         return TG_OK;
     }
-    gather_cells(run, plan, bodies, from, to);
-    tg_gpu_tell(p, &(tg_gpu_report){.views = (tg_view *)w->written.host + p->first, .verdict = w->verdict.host});
+    bool at_once = can_gather(run, plan, from, to);
+    w->has_words = at_once;
+    if (at_once) {
+        gather_at_once(run, plan, bodies, from, to);
+    } else {
+        gather_cells(run, plan, bodies, from, to);
+        tg_gpu_tell(p, &(tg_gpu_report){.views = (tg_view *)w->written.host + p->first, .verdict = w->verdict.host});
+    }
     w->is_verdict_clear = true;
     if (is_first) { /* while the host learns of lengths */
-        TG_TRY(tg_gpu_mark_verdict(run, why));
+        TG_TRY(at_once ? TG_OK : tg_gpu_mark_verdict(run, why));
         add_first(run, bodies, from, to);
     }
-    return tg_gpu_await_verdict(verdict, run, why);
+    return at_once ? tg_gpu_await_word(verdict, run, why) : tg_gpu_await_verdict(verdict, run, why);
 }
 
 static tg_status refuse_new_places(tg_detail *why)
@@ -280,6 +321,28 @@ static void seal_fixed(tg_run *run, uint32_t cell, const tg_body *body, uint8_t 
     w->sealed_body = body->bytes;
 }
 
+/* The checksum of a frame, of whose hashes the host was told. */
+static uint64_t checksum_of(const tg_run *run, const tg_plan *plan, uint32_t cell, uint64_t front_hash)
+{
+    uint64_t *words = tg_gpu_hashes_of(run, cell);
+    words[0] = front_hash;
+    words[1] = plan->headers_len[cell] == 0 ? tg_hash(NULL, 0) : words[1];
+    return tg_hash(words, (2 + plan->grid->first[cell + 1] - plan->grid->first[cell]) * sizeof *words);
+}
+
+/* Hashes chunks that were written in their places, and seals the frame. */
+static void seal_places(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, const tg_gpu_front *front)
+{
+    const tg_gpu_workspace *w = run->work;
+    tg_gpu_pass p = tg_gpu_pass_of(run, plan, plan->grid->first[cell], plan->grid->first[cell + 1]);
+    p.space.views = w->written.device;
+    const tg_gpu_ending e = tg_gpu_ending_of(run, cell, body->bytes, body->len, p.first);
+    const tg_gpu_gathering g = {.sides = run->uses.fits ? w->sides.device : NULL,
+                                .leaves_done = w->done + TG_GPU_SEALS,
+                                .headers_len = plan->headers_len[cell]};
+    tg_gpu_seal_places(&p, &e, &g, front);
+}
+
 void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body *body, uint8_t *frame,
                  const uint8_t *front, size_t front_len)
 {
@@ -293,6 +356,15 @@ void tg_gpu_seal(tg_run *run, const tg_plan *plan, uint32_t cell, const tg_body 
     tg_gpu_enter(run->gpu);
     tg_gpu_front before = front_of(run, front, front_len);
     before.hash = tg_hash(front, front_len);
+    if (run->work->seals_places) {
+        seal_places(run, plan, cell, body, &before);
+        return;
+    }
+    if (run->work->has_words) {
+        uint64_t checksum = checksum_of(run, plan, cell, before.hash);
+        tg_gpu_put_seal(frame, &before, body->len, checksum, run->gpu->stream);
+        return;
+    }
     tg_gpu_seal_frame(frame, &before, body->len, hashes, (uint32_t)(2 + grid->first[cell + 1] - grid->first[cell]),
                       plan->headers_len[cell] > 0, run->gpu->stream);
 }

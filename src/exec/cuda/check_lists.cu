@@ -1,0 +1,217 @@
+/* Checks a frame whose chunks are lists of coordinates and values, as far as kernels can, in one launch: every block finds all chunks by
+ * itself, some read the coordinates of a chunk each, others hash leaves, and the last one of all judges the frame and tells the host. The
+ * kernel after it adds, or does not (add_listed.cu). */
+#include "exec/cuda/header.h"
+#include "exec/cuda/index_modes.h"
+#include "exec/cuda/known.h"
+#include "exec/cuda/load.h"
+#include "exec/cuda/spans.h"
+
+enum {
+    THREADS = TG_INDEX_THREADS,
+    HASHERS = 8, /* warps of a block that hash */
+    HASH_BLOCKS_MAX = 256
+};
+
+/* What a block does after that. */
+typedef struct hashing {
+    tg_found f;
+    uint4 staged[HASHERS][TG_LEAF_VECTORS]; /* leaves, all of whose words are loaded at once */
+} hashing;
+
+typedef struct own_chunk {
+    tg_view view;
+    uint32_t before; /* values of chunks before it */
+    tg_gpu_ranges ranges;
+} own_chunk;
+
+/* The step of a frame, at any address. */
+TG_DEVICE uint64_t step_of(const uint8_t *frame)
+{
+    return tg_load32(frame + TG_GPU_STEP_AT) | (uint64_t)tg_load32(frame + TG_GPU_STEP_AT + 4) << 32;
+}
+
+/* The view of chunk i from its start, by its header or, of a random block, by what is drawn; false: it cannot be one. */
+TG_DEVICE bool view_of(tg_view *v, tg_gpu_ranges *ranges, const tg_gpu_pass &p, uint32_t i,
+                       const uint8_t *frame, const uint8_t *body)
+{
+    const tg_gpu_chunk &chunk = p.chunks[p.first + i];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    uint32_t known = 0;
+    if (u.coordinates == TG_GPU_AT_DRAWN && u.route != TG_GPU_ROUTE_NONE) {
+        const tg_gpu_piece &last = p.pieces[u.piece_first + u.piece_n - 1];
+        tg_gpu_block b = tg_block_at(p, u, chunk.unit, last.at + last.n, step_of(frame));
+        known = tg_block_within(b, chunk);
+        *ranges = tg_block_ranges(b, chunk);
+    }
+    return tg_get_header(v, body + chunk.header_at, u, chunk.n, known, p.has_values);
+}
+
+/* Finds all chunks of a body; `own` is that of chunk `number`, if there is one. Returns the first one that cannot be one, or
+ * chunk_n if bytes are left over; 2^32 - 1: all are there. All threads. */
+TG_DEVICE uint32_t find_all(tg_found &f, own_chunk &own, uint32_t number, const tg_gpu_pass &p,
+                            const tg_gpu_ending &e, uint32_t front_len, uint64_t headers_len)
+{
+    __shared__ uint32_t bad;
+    uint64_t at = headers_len, listed = (uint64_t)tg_leaves_of(headers_len) << 32; /* leaves and values */
+    if (threadIdx.x == 0) {
+        bad = p.chunk_n;
+        f.leaf_first[0] = 0;
+    }
+    __syncthreads();
+    TG_ROLL
+    for (uint32_t from = 0; from < p.chunk_n; from += THREADS) {
+        uint32_t i = from + threadIdx.x;
+        tg_view v = {};
+        tg_gpu_ranges ranges = {0, 0};
+        bool has = i < p.chunk_n, is_one = !has || view_of(&v, &ranges, p, i, e.frame, e.frame + front_len);
+        uint32_t own_len = is_one ? v.len : 0;
+        bool is_sparse = has && p.units[p.chunks[p.first + i].unit].coordinates != TG_GPU_AT_EVERY;
+        uint64_t more = (uint64_t)tg_leaves_of(own_len) << 32 | (is_sparse ? v.count : 0), total, all;
+        uint64_t start = at + tg_block_scan<uint64_t>(own_len, &total);
+        uint64_t before = listed + tg_block_scan<uint64_t>(more, &all);
+        if (!is_one || start + v.len > e.body_len) {
+            atomicMin(&bad, i);
+        }
+        if (has) {
+            f.start[i] = start;
+            f.leaf_first[1 + i] = (uint32_t)(before >> 32);
+        }
+        if (i == number) {
+            v.start = v.side = start;
+            v.symbols += start;
+            v.indices += start;
+            own = {v, (uint32_t)before, ranges};
+        }
+        at += total;
+        listed += all;
+    }
+    if (threadIdx.x == 0) {
+        f.start[p.chunk_n] = at;
+        f.leaf_first[1 + p.chunk_n] = (uint32_t)(listed >> 32);
+        if (number == 0) {
+            p.space.list_first[p.chunk_n] = (uint32_t)listed;
+        }
+    }
+    __syncthreads();
+    return bad < p.chunk_n || at != e.body_len ? bad : 0xffffffffu;
+}
+
+/* ---- coordinates ----------------------------------------------------------------------------------------------------------- */
+
+/* A chunk: its view, and its coordinates if the body has them. All threads. */
+TG_DEVICE void read_chunk(tg_index_space &space, const own_chunk &own, const tg_gpu_pass &p, uint32_t i,
+                          const uint8_t *body, uint64_t *words)
+{
+    uint32_t number = p.first + i;
+    const tg_gpu_chunk &chunk = p.chunks[number];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    tg_view v = own.view;
+    bool has_indices = u.coordinates == TG_GPU_AT_INDICES && u.route != TG_GPU_ROUTE_NONE && v.count > 0;
+    bool is_sound = !has_indices || tg_read_chunk(p, chunk, u, v, body, space);
+    if (threadIdx.x > 0) {
+        return;
+    }
+    if (!is_sound) {
+        tg_refuse_chunk(p, number);
+        v.count = 0;
+    }
+    p.space.views[number] = v;
+    p.space.list_first[i] = own.before;
+    p.space.ranges[number] = own.ranges;
+    if (v.len == 0) { /* nobody hashes it */
+        words[2 + i] = TG_HASH_OF_NOTHING;
+    }
+}
+
+/* ---- hashes ------------------------------------------------------------------------------------------------------------------ */
+
+/* The last leaf of a span makes the hash of that. Number 0 is what stands before the body, number 1 + i leaf i. All lanes of a warp. */
+TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front &front, uint64_t headers_len,
+                         uint32_t *leaves_done, uint32_t first, uint32_t step)
+{
+    uint4 *staged = h.staged[threadIdx.x / TG_WARP];
+    uint32_t leaf_n = h.f.leaf_first[1 + e.chunk_n];
+    TG_ROLL
+    for (uint32_t i = first; i <= leaf_n; i += step) {
+        if (i > 0) {
+            tg_found_leaf l = tg_leaf_of(h.f, 1 + e.chunk_n, headers_len, i - 1);
+            tg_leaf_load(staged, e.frame + front.len + l.at, l.len);
+            uint64_t hash = tg_hash_any((const uint8_t *)(const void *)staged, l.len);
+            tg_leaf_is_hashed((uint64_t *)(void *)staged, e, leaves_done, l, hash);
+        } else {
+            uint64_t hash = tg_hash_bytes((uint64_t *)(void *)staged, e.frame, front.len);
+            if (threadIdx.x % TG_WARP == 0) {
+                e.words[0] = hash;
+                if (headers_len == 0) {
+                    e.words[1] = TG_HASH_OF_NOTHING;
+                }
+            }
+        }
+        __syncwarp();
+    }
+}
+
+/* ---- all of it -------------------------------------------------------------------------------------------------------------- */
+
+/* To the host, by the last block: views, hashes, what stands around the body. */
+TG_DEVICE void tell(const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front, const tg_gpu_telling &t)
+{
+    TG_ROLL
+    for (uint32_t i = threadIdx.x; i < p.chunk_n * (sizeof(tg_view) / 8); i += THREADS) {
+        ((uint64_t *)(void *)t.views)[i] = __ldcg((const uint64_t *)(const void *)(p.space.views + p.first) + i);
+    }
+    TG_ROLL
+    for (uint32_t i = 1 + threadIdx.x; i < 2 + e.chunk_n; i += THREADS) {
+        t.words[i] = __ldcg(e.words + i);
+    }
+    TG_ROLL
+    for (uint32_t i = threadIdx.x; i < front.len + TG_GPU_CHECKSUM; i += THREADS) {
+        t.ends[i] = i < front.len ? e.frame[i] : e.frame[i + e.body_len];
+    }
+}
+
+/* A block a chunk, then blocks that hash. */
+__global__ static void __launch_bounds__(THREADS, 2)
+    check_lists(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
+                const __grid_constant__ tg_gpu_front front, const __grid_constant__ tg_gpu_telling t)
+{
+    __shared__ union {
+        hashing h;
+        tg_index_space indices;
+    } space;
+    __shared__ own_chunk own;
+    const uint8_t *body = e.frame + front.len;
+    tg_after_previous();
+    tg_next_may_begin();
+    uint32_t bad = find_all(space.h.f, own, blockIdx.x, p, e, front.len, t.headers_len);
+    if (bad != 0xffffffffu) { /* nothing of the body may be used */
+        if (blockIdx.x < p.chunk_n && threadIdx.x == 0) {
+            p.space.views[p.first + blockIdx.x] = tg_view{};
+        }
+        if (blockIdx.x == 0 && threadIdx.x == 0) {
+            tg_refuse_chunk(p, p.first + bad);
+        }
+    } else if (blockIdx.x < p.chunk_n) {
+        read_chunk(space.indices, own, p, blockIdx.x, body, e.words);
+    } else if (threadIdx.x < HASHERS * TG_WARP) {
+        uint32_t warp = (blockIdx.x - p.chunk_n) * HASHERS + threadIdx.x / TG_WARP;
+        hash_some(space.h, e, front, t.headers_len, t.leaves_done, warp, (gridDim.x - p.chunk_n) * HASHERS);
+    }
+    if (!tg_block_is_last(e.done, tg_block_arrives(e.done), gridDim.x)) {
+        return;
+    }
+    tell(p, e, front, t);
+    bool differs = tg_front_differs(e.frame, front);
+    uint64_t checksum = tg_checksum_of(e, space.h.staged);
+    bool is_sound = threadIdx.x == 0 && tg_judge(e, front, differs, checksum);
+    tg_hand_over(e);
+    tg_announce(e, is_sound);
+}
+
+void tg_gpu_check_lists(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, const tg_gpu_telling *t)
+{
+    uint64_t leaves = e->body_len / TG_LEAF_BYTES + p->chunk_n + 2, hash_blocks = (leaves + HASHERS - 1) / HASHERS;
+    hash_blocks = hash_blocks < HASH_BLOCKS_MAX ? hash_blocks : (uint64_t)HASH_BLOCKS_MAX;
+    TG_LAUNCH_EARLY(check_lists, p->overlaps, p->chunk_n + hash_blocks, THREADS, p->stream, *p, *e, *front, *t);
+}
