@@ -54,9 +54,9 @@ TG_DEVICE void tg_add_moments(tg_gpu_moments &m, float v)
     m.count += v != 0 ? 1 : 0;
 }
 
-/* This lane's part of a whole leaf in place, to held[0], held[32], ... in shared memory, unless that is NULL. Returns whether all values
- * are finite. AT_ONCE: values that are loaded before the first is used. */
-template <bool HAS_RESIDUAL, unsigned AT_ONCE, class T>
+/* This lane's part of a whole leaf in place; with HOLDS to held[0], held[32], ... in shared memory, too. Returns whether all values are
+ * finite. AT_ONCE: values that are loaded before the first is used. */
+template <bool HOLDS, bool HAS_RESIDUAL, unsigned AT_ONCE, class T>
 TG_DEVICE bool tg_sum_in_place(tg_gpu_moments &m, float *held, const T *g, bool is_bf16, const float *now, float decay)
 {
     float zero = 0; /* unless one is not finite */
@@ -66,8 +66,8 @@ TG_DEVICE bool tg_sum_in_place(tg_gpu_moments &m, float *held, const T *g, bool 
         float old[AT_ONCE];
         TG_UNROLL
         for (unsigned k = 0; k < AT_ONCE; k++) {
-            given[k] = held != nullptr ? __ldcs(g + 32 * (from + k)) : g[32 * (from + k)];
-            old[k] = !HAS_RESIDUAL ? 0.0f : held != nullptr ? __ldcs(now + 32 * (from + k)) : now[32 * (from + k)];
+            given[k] = HOLDS ? __ldcs(g + 32 * (from + k)) : g[32 * (from + k)];
+            old[k] = !HAS_RESIDUAL ? 0.0f : HOLDS ? __ldcs(now + 32 * (from + k)) : now[32 * (from + k)];
         }
         TG_UNROLL
         for (unsigned k = 0; k < AT_ONCE; k++) {
@@ -75,7 +75,7 @@ TG_DEVICE bool tg_sum_in_place(tg_gpu_moments &m, float *held, const T *g, bool 
             v = HAS_RESIDUAL ? v + decay * old[k] : v;
             zero = fmaf(v, 0.0f, zero);
             tg_add_moments(m, v);
-            if (held != nullptr) {
+            if (HOLDS) {
                 held[32 * (from + k)] = v;
             }
         }
@@ -116,11 +116,11 @@ TG_DEVICE tg_gpu_moments tg_round_sum(const tg_gpu_pass &p, const tg_round_tile 
     float decay = t.decay, *held = HOLDS ? values + from : nullptr;
     bool has_residual = t.has_residual, is_fine = tg_source_has(t.source) && (leaf + 1) * TG_LEAF_N <= t.tile->n;
     if (is_fine && t.source.floats != nullptr) {
-        is_fine = has_residual ? tg_sum_in_place<true, HALF>(m, held, floats, false, now, decay)
-                               : tg_sum_in_place<false, ALL>(m, held, floats, false, now, decay);
+        is_fine = has_residual ? tg_sum_in_place<HOLDS, true, HALF>(m, held, floats, false, now, decay)
+                               : tg_sum_in_place<HOLDS, false, ALL>(m, held, floats, false, now, decay);
     } else if (is_fine) {
-        is_fine = has_residual ? tg_sum_in_place<true, HALF>(m, held, halves, t.source.is_bf16, now, decay)
-                               : tg_sum_in_place<false, HALF>(m, held, halves, t.source.is_bf16, now, decay);
+        is_fine = has_residual ? tg_sum_in_place<HOLDS, true, HALF>(m, held, halves, t.source.is_bf16, now, decay)
+                               : tg_sum_in_place<HOLDS, false, HALF>(m, held, halves, t.source.is_bf16, now, decay);
     }
     if (!is_fine) {
         m = {0, 0, 0};
