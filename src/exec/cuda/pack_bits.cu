@@ -210,6 +210,8 @@ __global__ static void __launch_bounds__(THREADS)
     __shared__ part_space parts;
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_share_job_of(&j, &tile, &tiles, p, scratch, what, share)) {
         return;
     }
@@ -245,7 +247,8 @@ __global__ static void __launch_bounds__(THREADS)
 void tg_pack_place(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
 {
     uint32_t share = tg_pack_share(p);
-    TG_LAUNCH(place_tiles, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, scratch, what, share);
+    TG_LAUNCH_EARLY(place_tiles, p->overlaps, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, scratch,
+                    what, share);
 }
 
 /* ---- checking and reading ---------------------------------------------------------------------------------------------------- */
@@ -340,6 +343,8 @@ __global__ static void __launch_bounds__(THREADS)
     __shared__ uint4 symbols[SYMBOLS_LEN / 16 + 1], bytes[BYTES_LEN / 16 + 1];
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_share_job_of(&j, &tile, &tiles, p, scratch, what, share) || p.space.views[j.chunk].is_joint) {
         return;
     }
@@ -368,6 +373,6 @@ __global__ static void __launch_bounds__(THREADS)
 void tg_pack_read_plain(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
     uint32_t share = tg_pack_share(p);
-    TG_LAUNCH(read_plain, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, body, scratch, what,
-              share);
+    TG_LAUNCH_EARLY(read_plain, p->overlaps, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, body,
+                    scratch, what, share);
 }

@@ -327,6 +327,8 @@ __global__ static void __launch_bounds__(THREADS)
     __shared__ decode_space d;
     uint32_t chunk = p.first + blockIdx.x / BLOCKS, block = blockIdx.x % BLOCKS;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     const tg_view *v = &p.space.views[chunk];
     if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || j.unit->symbol == TG_GPU_HUFFMAN ||
         v->is_joint) {
@@ -350,5 +352,5 @@ __global__ static void __launch_bounds__(THREADS)
 
 void tg_pack_rans_decode(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
-    TG_LAUNCH(decode_chunks, p->chunk_n * BLOCKS, THREADS, p->stream, *p, body, scratch, what);
+    TG_LAUNCH_EARLY(decode_chunks, p->overlaps, p->chunk_n * BLOCKS, THREADS, p->stream, *p, body, scratch, what);
 }

@@ -162,6 +162,8 @@ __global__ static void __launch_bounds__(THREADS, 6) encode_segments(tg_gpu_pass
     __shared__ encode_space space;
     uint32_t chunk = p.first + blockIdx.x / BLOCKS, part = blockIdx.x % BLOCKS * WARPS, warp = threadIdx.x / TG_WARP;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || j.unit->symbol == TG_GPU_HUFFMAN) {
         return;
     }
@@ -190,5 +192,5 @@ __global__ static void __launch_bounds__(THREADS, 6) encode_segments(tg_gpu_pass
 
 void tg_pack_rans_encode(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
 {
-    TG_LAUNCH(encode_segments, p->chunk_n * BLOCKS, THREADS, p->stream, *p, scratch, what);
+    TG_LAUNCH_EARLY(encode_segments, p->overlaps, p->chunk_n * BLOCKS, THREADS, p->stream, *p, scratch, what);
 }
