@@ -13,8 +13,32 @@
             kernel<<<tg_blocks, (unsigned)(threads), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__); \
         }                                                                                       \
     } while (0)
+/* Blocks that may wait for each other (TG_AWAIT), with dynamic shared memory alone. They take their numbers in the order in which they run,
+ * and whoever launches them has found out that the GPU runs as many at once as wait for each other. */
+#define TG_LAUNCH_TOGETHER(kernel, blocks, threads, shared_len, stream, ...)                               \
+    do {                                                                                                   \
+        unsigned tg_blocks = (unsigned)(blocks);                                                           \
+        if (tg_blocks > 0) {                                                                               \
+            kernel<<<tg_blocks, (unsigned)(threads), (shared_len), (cudaStream_t)(stream)>>>(__VA_ARGS__); \
+        }                                                                                                  \
+    } while (0)
 #else
 #include "exec/cuda/emulate/cuda.h"
+#endif
+
+/* Waits until other blocks have made a condition true, which looks at memory anew each time. */
+#if defined(__CUDACC__)
+#define TG_AWAIT(condition) \
+    do {                    \
+    } while (!(condition))
+#else
+#define TG_AWAIT(condition)           \
+    do {                              \
+        while (!(condition)) {        \
+            tg_emulated_let_others(); \
+        }                             \
+        tg_emulated_went_on();        \
+    } while (0)
 #endif
 
 /* A kernel that may be put on the GPU while the one before it on the stream still runs, so that it is there when that one ends. All its
@@ -110,6 +134,17 @@ TG_REDUCE(__reduce_min_sync, value < other ? value : other)
 #define TG_WARP 32u
 #define TG_ALL_LANES 0xffffffffu
 #define TG_DEVICE __device__ static __forceinline__
+
+/* The dynamic shared memory of a block. */
+TG_DEVICE void *tg_dynamic_shared(void)
+{
+#if defined(__CUDACC__)
+    extern __shared__ uint4 tg_shared_vectors[];
+    return tg_shared_vectors;
+#else
+    return tg_emulated_shared();
+#endif
+}
 
 /* Waits until the kernel before this one on the stream has ended, if this one was launched early: then all that it wrote is there. */
 TG_DEVICE void tg_after_previous(void)

@@ -96,12 +96,18 @@ TG_DEVICE void tg_leaf_end(uint64_t *hash, uint8_t *to, const uint4 *leaf, uint3
     uint32_t lane = threadIdx.x % TG_WARP;
     uint64_t hashed = 0;
     __syncwarp();
-    if (len == TG_LEAF_BYTES && tg_place_of(to) == 0) {
+    if (len == TG_LEAF_BYTES) {
+        bool is_aligned = tg_place_of(to) == 0;
         uint4 vectors[TG_XXH_VECTORS];
+        if (!is_aligned) {
+            tg_copy_by(to, (const uint8_t *)(const void *)leaf, len, lane, TG_WARP);
+        }
         TG_UNROLL
         for (int k = 0; k < TG_XXH_VECTORS; k++) {
             vectors[k] = tg_leaf_vector(leaf, k);
-            ((uint4 *)(void *)to)[k * (int)TG_WARP + (int)lane] = vectors[k];
+            if (is_aligned) {
+                ((uint4 *)(void *)to)[k * (int)TG_WARP + (int)lane] = vectors[k];
+            }
         }
         hashed = hash != nullptr ? tg_hash_vectors(vectors) : 0;
     } else {

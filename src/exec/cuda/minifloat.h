@@ -58,16 +58,30 @@ TG_DEVICE tg_gpu_moments tg_sum_leaf(const tg_gpu_pass &p, const tg_gpu_bucket &
 
 /* ---- the fit ------------------------------------------------------------------------------------------------------------- */
 
-/* In shared memory. */
+/* In shared memory. The table of shapes of a format. */
+typedef struct tg_fit_shapes {
+    double rho[TG_SHAPE_N], reach[TG_SHAPE_N];
+} tg_fit_shapes;
+
 typedef struct tg_fit_space {
     double magnitudes[TG_FIT_LEAVES], squares[TG_FIT_LEAVES];
-    double rho[TG_SHAPE_N], reach[TG_SHAPE_N]; /* of the format */
+    tg_fit_shapes shapes;
     uint32_t count;
 } tg_fit_space;
 
+/* By threads `first`, first + stride, ... */
+TG_DEVICE void tg_fit_load_shapes(tg_fit_shapes &to, const tg_shape_table &from, const tg_gpu_minifloat &f,
+                                  uint32_t first, uint32_t stride)
+{
+    for (uint32_t i = first; i < TG_SHAPE_N; i += stride) {
+        to.rho[i] = from.rho[i];
+        to.reach[i] = from.reach[f.in_shapes][i];
+    }
+}
+
 /* As fit_step in minifloat.c. All lanes of a warp. */
 TG_DEVICE float tg_fit_step(uint8_t *shape, double mean, double square, const tg_gpu_minifloat &f,
-                            const tg_fit_space &t)
+                            const tg_fit_shapes &t)
 {
     const unsigned last = TG_SHAPE_N - 1;
     *shape = 0;
@@ -105,6 +119,18 @@ typedef struct tg_gpu_fit {
     uint8_t shape;
 } tg_gpu_fit;
 
+/* The fit of a chunk whose sums are known. All lanes of a warp. */
+TG_DEVICE tg_gpu_fit tg_fit_sums(const tg_gpu_minifloat &f, double magnitudes, double squares, uint32_t count,
+                                 const tg_fit_shapes &shapes)
+{
+    tg_gpu_fit fit = {__uint_as_float(0x7fc00000u), 0};
+    if (squares < (double)INFINITY) { /* so it is, of finite values */
+        double n = (double)count;
+        fit.step = tg_fit_step(&fit.shape, n > 0 ? magnitudes / n : 0, n > 0 ? squares / n : 0, f, shapes);
+    }
+    return fit;
+}
+
 /* The fit of a chunk, by a block of at least 128 threads; the first warp has it. */
 TG_DEVICE tg_gpu_fit tg_fit_chunk(const tg_gpu_unit &u, const tg_gpu_moments *moments, uint32_t leaves,
                                   const tg_shape_table &shapes, tg_fit_space &space)
@@ -119,15 +145,11 @@ TG_DEVICE tg_gpu_fit tg_fit_chunk(const tg_gpu_unit &u, const tg_gpu_moments *mo
         space.squares[i] = __ldcg(&moments[i].squares);
         atomicAdd(&space.count, __ldcg(&moments[i].count));
     }
-    for (uint32_t i = threadIdx.x; i < TG_SHAPE_N; i += blockDim.x) {
-        space.rho[i] = shapes.rho[i];
-        space.reach[i] = shapes.reach[f.in_shapes][i];
-    }
+    tg_fit_load_shapes(space.shapes, shapes, f, threadIdx.x, blockDim.x);
     double sums[2] = {tg_tree_of(space.magnitudes, leaves), tg_tree_of(space.squares, leaves)};
-    tg_gpu_fit fit = {__uint_as_float(0x7fc00000u), 0};
-    if (threadIdx.x < TG_WARP && sums[1] < (double)INFINITY) { /* so it is, of finite values */
-        double n = (double)space.count;
-        fit.step = tg_fit_step(&fit.shape, n > 0 ? sums[0] / n : 0, n > 0 ? sums[1] / n : 0, f, space);
+    tg_gpu_fit fit = {0, 0};
+    if (threadIdx.x < TG_WARP) {
+        fit = tg_fit_sums(f, sums[0], sums[1], space.count, space.shapes);
     }
     return fit;
 }

@@ -42,7 +42,7 @@ static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_
 
 static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
 {
-    tg_gpu_uses all = {.fixed = true, .only_plain = true, .lists = true};
+    tg_gpu_uses all = {.fixed = true, .only_plain = true, .lists = true, .counts = true};
     for (size_t i = 0; i < n; i++) {
         const tg_gpu_unit *u = &units[i];
         bool is_dense = u->coordinates == TG_AT_EVERY;
@@ -62,6 +62,9 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         all.scales = all.scales || (u->scale != TG_SCALE_NONE && !is_scaled);
         all.bins = all.bins || u->bin > 0;
         all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
+        bool rounds = is_dense && (u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8);
+        all.rounds = all.rounds || rounds;
+        all.counts = all.counts && (rounds || !u->coded);
         all.kinds |= u->kinds;
         uint64_t slot_len = tg_gpu_quantize_scratch(u);
         all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
@@ -199,6 +202,7 @@ static tg_status acquire_workspace(tg_run *run, tg_detail *why)
     TG_TRY(acquire_space(w, run, &run->uses, why));
     w->space.views = w->views.device;
     w->space.out = w->out.device;
+    w->space.scratch = w->scratch;
     return set_clips(w, run, why);
 }
 
@@ -288,6 +292,7 @@ typedef struct tables {
     tg_gpu_chunk *chunks;
     tg_gpu_tile *tiles, *plain_tiles;
     tg_gpu_leaf *leaves;
+    tg_gpu_part *parts;
 } tables;
 
 /* Whether some units are dense and of plain values, and others are not. */
@@ -322,6 +327,12 @@ static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail
         uint32_t plain_n = tg_gpu_fill_plain_tiles(NULL, run->plain_first, plan);
         TG_TRY(tg_acquire(&t->plain_tiles, a, plain_n, sizeof *t->plain_tiles, why));
         (void)tg_gpu_fill_plain_tiles(t->plain_tiles, run->plain_first, plan);
+    }
+    if (run->uses.rounds && !run->only_decodes && tg_gpu_can_hold()) {
+        TG_TRY(tg_acquire(&run->part_first, a, chunks + 1, sizeof *run->part_first, why));
+        uint32_t part_n = tg_gpu_fill_parts(NULL, run->part_first, run->tile_first, plan);
+        TG_TRY(tg_acquire(&t->parts, a, part_n, sizeof *t->parts, why));
+        (void)tg_gpu_fill_parts(t->parts, run->part_first, run->tile_first, plan);
     }
     if (run->uses.fixed) {
         TG_TRY(tg_acquire(&run->leaf_first, a, chunks + 1, sizeof *run->leaf_first, why));
@@ -361,6 +372,9 @@ static tg_status upload_tables(tg_run *run, const tables *t, uint64_t tile_n, tg
     if (has_few_plain(run)) {
         TG_TRY(upload(&run->plain_tiles, gpu, t->plain_tiles, run->plain_first[chunks] * sizeof *t->plain_tiles, why));
     }
+    if (run->part_first != NULL) {
+        TG_TRY(upload(&run->parts, gpu, t->parts, run->part_first[chunks] * sizeof *t->parts, why));
+    }
     if (run->uses.fixed) {
         TG_TRY(upload(&run->leaf_table, gpu, t->leaves, run->leaf_first[chunks] * sizeof *t->leaves, why));
     }
@@ -377,6 +391,7 @@ static tg_status open_tables(tg_run *run, tg_detail *why)
         status = upload_tables(run, &t, tile_n, why);
     }
     tg_release(a, t.leaves);
+    tg_release(a, t.parts);
     tg_release(a, t.plain_tiles);
     tg_release(a, t.tiles);
     tg_release(a, t.chunks);
@@ -493,6 +508,8 @@ void tg_gpu_close(tg_run *run)
     tg_release(&a, run->selection_host);
     tg_gpu_release(run->gpu, run->leaf_table);
     tg_release(&a, run->leaf_first);
+    tg_gpu_release(run->gpu, run->parts);
+    tg_release(&a, run->part_first);
     tg_gpu_release(run->gpu, run->plain_tiles);
     tg_release(&a, run->plain_first);
     tg_gpu_release(run->gpu, run->tiles);

@@ -35,7 +35,7 @@ const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit)
 
 void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch)
 {
-    if (has(p, TG_GPU_RANS) || has(p, TG_GPU_HUFFMAN)) {
+    if (!p->counts_early && (has(p, TG_GPU_RANS) || has(p, TG_GPU_HUFFMAN))) {
         tg_pack_count(p, scratch, TG_PACK_SYMBOLS);
     }
     if (has(p, TG_GPU_RANS)) {

@@ -159,16 +159,44 @@ TG_DEVICE void write_streams(uint8_t *out, const part_space &parts, const tg_pac
     }
 }
 
-/* Segments of rANS, by blocks. */
+/* Copies `len` bytes from one alignment to another, many vectors at a time. A warp. Up to 3 bytes before and after them are read. */
+TG_DEVICE void copy_segment(uint8_t *to, const uint8_t *from, uint32_t len)
+{
+    enum { AT_ONCE = 4 };
+    uint32_t place = tg_place_of(to), end = place + len, whole = end / 16, head = place > 0 ? min(16u, end) : 0;
+    uint8_t *start = to - place;
+    const uint8_t *source = from - place;
+    for (uint32_t b = place + tg_lane(); b < head; b += TG_WARP) {
+        start[b] = source[b];
+    }
+    for (uint32_t b = max(head, whole * 16) + tg_lane(); b < end; b += TG_WARP) {
+        start[b] = source[b];
+    }
+    TG_ROLL
+    for (uint32_t v = tg_lane() + head / 16; v < whole; v += AT_ONCE * TG_WARP) {
+        uint4 some[AT_ONCE];
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            some[k] = tg_load_vector(source + 16 * min(v + k * TG_WARP, whole - 1));
+        }
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            ((uint4 *)(void *)start)[min(v + k * TG_WARP, whole - 1)] = some[k];
+        }
+    }
+}
+
+/* Segments of rANS, by warps. */
 TG_DEVICE void write_segments(uint8_t *out, const part_space &parts, const tg_pack_scratch &s, uint32_t count,
                               uint32_t tile, uint32_t tiles)
 {
+    const uint32_t warps = THREADS / TG_WARP, warp = threadIdx.x / TG_WARP;
     const tg_pack_code &c = *s.code;
-    for (uint32_t part = tile; part < c.part_n; part += tiles) {
+    for (uint32_t part = tile + warp * tiles; part < c.part_n; part += tiles * warps) {
         uint32_t len = c.part_len[part];
         const uint8_t *from = (const uint8_t *)(tg_pack_segment_end(s, c, count, part) - len / 2);
-        copy_share(out + lengths_len(c) + parts.before[part], from, len, 0, 1);
-        if (threadIdx.x == 0 && part + 1 < c.part_n) {
+        copy_segment(out + lengths_len(c) + parts.before[part], from, len);
+        if (tg_lane() == 0 && part + 1 < c.part_n) {
             tg_store_bytes(out + 2 * part, len / 2 - c.lane_n, 2);
         }
     }
@@ -182,6 +210,8 @@ __global__ static void __launch_bounds__(THREADS)
     __shared__ part_space parts;
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_share_job_of(&j, &tile, &tiles, p, scratch, what, share)) {
         return;
     }
@@ -217,7 +247,8 @@ __global__ static void __launch_bounds__(THREADS)
 void tg_pack_place(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
 {
     uint32_t share = tg_pack_share(p);
-    TG_LAUNCH(place_tiles, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, scratch, what, share);
+    TG_LAUNCH_EARLY(place_tiles, p->overlaps, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, scratch,
+                    what, share);
 }
 
 /* ---- checking and reading ---------------------------------------------------------------------------------------------------- */
@@ -312,6 +343,8 @@ __global__ static void __launch_bounds__(THREADS)
     __shared__ uint4 symbols[SYMBOLS_LEN / 16 + 1], bytes[BYTES_LEN / 16 + 1];
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_share_job_of(&j, &tile, &tiles, p, scratch, what, share) || p.space.views[j.chunk].is_joint) {
         return;
     }
@@ -340,6 +373,6 @@ __global__ static void __launch_bounds__(THREADS)
 void tg_pack_read_plain(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
     uint32_t share = tg_pack_share(p);
-    TG_LAUNCH(read_plain, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, body, scratch, what,
-              share);
+    TG_LAUNCH_EARLY(read_plain, p->overlaps, share == 0 ? p->tile_n : p->chunk_n * share, THREADS, p->stream, *p, body,
+                    scratch, what, share);
 }

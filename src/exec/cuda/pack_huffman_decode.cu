@@ -159,6 +159,8 @@ __global__ static void __launch_bounds__(THREADS)
     uint32_t chunk = p.first + blockIdx.x, len = 0;
     const tg_view *v = &p.space.views[chunk];
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!job_of(&j, p, scratch, chunk)) {
         return;
     }
@@ -217,6 +219,8 @@ __global__ static void __launch_bounds__(TG_WARP) decode_streams(tg_gpu_pass p, 
     __shared__ decode_space d;
     uint32_t chunk = p.first + blockIdx.x / SHARES, first = blockIdx.x % SHARES * TG_WARP, i = first + threadIdx.x;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!job_of(&j, p, scratch, chunk)) {
         return;
     }
@@ -261,6 +265,6 @@ __global__ static void __launch_bounds__(TG_WARP) decode_streams(tg_gpu_pass p, 
 void tg_pack_huffman_decode(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch)
 {
     static const tg_prefix_models models = tg_prefix_models_pack();
-    TG_LAUNCH(read_codes, p->chunk_n, THREADS, p->stream, *p, body, scratch, models);
-    TG_LAUNCH(decode_streams, p->chunk_n * SHARES, TG_WARP, p->stream, *p, body, scratch);
+    TG_LAUNCH_EARLY(read_codes, p->overlaps, p->chunk_n, THREADS, p->stream, *p, body, scratch, models);
+    TG_LAUNCH_EARLY(decode_streams, p->overlaps, p->chunk_n * SHARES, TG_WARP, p->stream, *p, body, scratch);
 }

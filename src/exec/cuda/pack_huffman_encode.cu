@@ -96,6 +96,8 @@ __global__ static void __launch_bounds__(THREADS) encode_streams(tg_gpu_pass p, 
     __shared__ encode_space e;
     uint32_t chunk = p.first + blockIdx.x / BLOCKS, part = blockIdx.x % BLOCKS * WARPS, warp = threadIdx.x / TG_WARP;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_job_of(&j, p, scratch, chunk, TG_PACK_SYMBOLS) || !j.is_coded || j.unit->symbol != TG_GPU_HUFFMAN) {
         return;
     }
@@ -121,5 +123,5 @@ __global__ static void __launch_bounds__(THREADS) encode_streams(tg_gpu_pass p, 
 
 void tg_pack_huffman_encode(const tg_gpu_pass *p, uint8_t *scratch)
 {
-    TG_LAUNCH(encode_streams, p->chunk_n * BLOCKS, THREADS, p->stream, *p, scratch);
+    TG_LAUNCH_EARLY(encode_streams, p->overlaps, p->chunk_n * BLOCKS, THREADS, p->stream, *p, scratch);
 }

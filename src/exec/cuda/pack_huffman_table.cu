@@ -136,6 +136,8 @@ __global__ static void __launch_bounds__(THREADS)
     __shared__ table_space t;
     uint32_t chunk = p.first + blockIdx.x;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_job_of(&j, p, scratch, chunk, TG_PACK_SYMBOLS) || !j.is_coded || j.unit->symbol != TG_GPU_HUFFMAN) {
         return;
     }
@@ -172,5 +174,5 @@ __global__ static void __launch_bounds__(THREADS)
 void tg_pack_huffman_table(const tg_gpu_pass *p, uint8_t *scratch)
 {
     static const tg_prefix_models models = tg_prefix_models_pack();
-    TG_LAUNCH(make_tables, p->chunk_n, THREADS, p->stream, *p, scratch, models);
+    TG_LAUNCH_EARLY(make_tables, p->overlaps, p->chunk_n, THREADS, p->stream, *p, scratch, models);
 }

@@ -127,35 +127,40 @@ template <bool IS_WIDE> TG_DEVICE uint32_t take(uint32_t *x, const decode_space 
 
 /* ---- words -------------------------------------------------------------------------------------------------------------- */
 
-/* The words of a segment on their way into the ring: four of a lane. */
+/* The words of a segment on their way into the ring: four of a lane, in three aligned words of 32 bits, which nothing is done with until
+ * they are needed, so that nobody waits for their loads. */
 typedef struct word_queue {
     const uint8_t *words; /* of the segment */
     uint32_t word_n, taken, filled;
-    uint32_t held[FILL / 2 / TG_WARP];
+    uint32_t held[FILL / 2 / TG_WARP + 1];
 } word_queue;
 
 /* Loads the FILL words after those that are in the ring, zeros after the last. Up to 3 bytes before the words, of states, are read. */
 TG_DEVICE void load_words(word_queue *q)
 {
     const uint8_t *end = q->words + 2 * (uint64_t)q->word_n, *at = q->words + 2 * (uint64_t)q->filled + 8 * tg_lane();
-    uint32_t shift = (uint32_t)((uintptr_t)at % 4) * 8, w[3];
-    const uint32_t *from = (const uint32_t *)(const void *)(at - shift / 8);
-#pragma unroll
-    for (int i = 0; i < 3; i++) {
-        w[i] = tg_word_before(from + i, end);
+    const uint32_t *from = (const uint32_t *)(const void *)(at - (uintptr_t)at % 4);
+    if ((const uint8_t *)(from + 3) <= end) {
+        TG_UNROLL
+        for (int i = 0; i < 3; i++) {
+            q->held[i] = from[i];
+        }
+        return;
     }
-    q->held[0] = __funnelshift_r(w[0], w[1], shift);
-    q->held[1] = __funnelshift_r(w[1], w[2], shift);
+    TG_UNROLL
+    for (int i = 0; i < 3; i++) {
+        q->held[i] = tg_word_before(from + i, end);
+    }
 }
 
 /* Fills the ring with the words that are held, and loads more, if there is space. */
 TG_DEVICE void fill_ring(uint32_t *ring, word_queue *q)
 {
     if (q->filled - q->taken <= RING - FILL) {
-        uint32_t at = q->filled % RING / 2 + 2 * tg_lane();
+        uint32_t at = q->filled % RING / 2 + 2 * tg_lane(), shift = (uint32_t)((uintptr_t)q->words % 4) * 8;
         __syncwarp();
-        ring[at] = q->held[0];
-        ring[at + 1] = q->held[1];
+        ring[at] = __funnelshift_r(q->held[0], q->held[1], shift);
+        ring[at + 1] = __funnelshift_r(q->held[1], q->held[2], shift);
         q->filled += FILL;
         load_words(q);
         __syncwarp();
@@ -202,7 +207,7 @@ TG_DEVICE uint32_t take_rounds(uint32_t x, Symbol *out, const decode_space *d, c
 template <bool IS_WIDE, class Symbol>
 TG_DEVICE bool decode_segment(Symbol *out, const decode_space *d, uint32_t *ring, const decode_job &j, const segment &s)
 {
-    word_queue q = {s.at + 2 * j.lane_n, s.len / 2 - j.lane_n, 0, 0, {0, 0}};
+    word_queue q = {s.at + 2 * j.lane_n, s.len / 2 - j.lane_n, 0, 0, {0, 0, 0}};
     bool has_state = tg_lane() < j.lane_n;
     const uint8_t *state = s.at + 2 * tg_lane();
     uint32_t x = has_state ? state[0] | state[1] << 8 : 1, rounds = (s.n + j.lane_n - 1) / j.lane_n;
@@ -322,6 +327,8 @@ __global__ static void __launch_bounds__(THREADS)
     __shared__ decode_space d;
     uint32_t chunk = p.first + blockIdx.x / BLOCKS, block = blockIdx.x % BLOCKS;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     const tg_view *v = &p.space.views[chunk];
     if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || j.unit->symbol == TG_GPU_HUFFMAN ||
         v->is_joint) {
@@ -345,5 +352,5 @@ __global__ static void __launch_bounds__(THREADS)
 
 void tg_pack_rans_decode(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
-    TG_LAUNCH(decode_chunks, p->chunk_n * BLOCKS, THREADS, p->stream, *p, body, scratch, what);
+    TG_LAUNCH_EARLY(decode_chunks, p->overlaps, p->chunk_n * BLOCKS, THREADS, p->stream, *p, body, scratch, what);
 }

@@ -3,7 +3,14 @@
  * and wait there until the lengths of all segments are known. */
 #include "exec/cuda/pack.h"
 
-enum { WARPS = 4, THREADS = WARPS * 32, BLOCKS = 8 /* of a chunk */, BATCH = 16 /* rounds */ };
+enum { WARPS = 4, THREADS = WARPS * 32, BLOCKS = 8 /* of a chunk */, BATCH = 16 /* rounds */, FEW = 4 };
+
+/* What the warps of a block share, and symbols of each for a batch of rounds. */
+typedef struct encode_space {
+    uint4 plans[TG_PACK_BASE];
+    uint4 symbols[WARPS][BATCH * TG_PACK_LANES / 16];
+} encode_space;
+static_assert(BATCH * TG_PACK_LANES / 16 == TG_PACK_LANES, "a lane loads a vector of symbols");
 
 /* What does not change while a segment is coded. */
 typedef struct encode_job {
@@ -31,72 +38,116 @@ TG_DEVICE uint16_t *emit(uint16_t *at, uint32_t x, bool emits)
     return at;
 }
 
-/* The symbols of a lane in rounds [first, first + BATCH); 0 where there are none. */
+/* The symbols of a lane in rounds [first, first + FEW); 0 where there are none. */
 template <class Symbol, bool IS_WHOLE>
-TG_DEVICE void load_batch(uint32_t symbols[BATCH], const Symbol *from, const encode_job &j, int first)
+TG_DEVICE void load_few(uint32_t symbols[FEW], const Symbol *from, const encode_job &j, int first)
 {
 #pragma unroll
-    for (int i = 0; i < BATCH; i++) {
+    for (int i = 0; i < FEW; i++) {
         uint32_t at = (uint32_t)(first + i) * (IS_WHOLE ? TG_WARP : j.lane_n) + tg_lane();
         symbols[i] = IS_WHOLE || (tg_lane() < j.lane_n && at < j.n) ? from[at] : 0;
     }
 }
 
-/* Rounds [first, first + BATCH), the last one first. */
-template <bool IS_WHOLE>
-TG_DEVICE uint16_t *push_batch(uint32_t *state, uint16_t *at, const uint32_t symbols[BATCH], const encode_job &j,
-                               int first)
+/* Rounds [first, first + N), the last one first. States come first, each of which needs the one before; then words, whose places are
+ * found independently of each other, so that votes and counts are under way at the same time. */
+template <int N, bool IS_WHOLE>
+TG_DEVICE uint16_t *push_batch(uint32_t *state, uint16_t *at, const uint32_t symbols[N], const encode_job &j, int first)
 {
-    uint32_t x = *state;
-    uint4 next = j.plans[symbols[BATCH - 1]];
-#pragma unroll
-    for (int i = BATCH - 1; i >= 0; i--) {
+    uint32_t x = *state, emitted = 0, words[N];
+    uint4 next = j.plans[symbols[N - 1]];
+    TG_UNROLL
+    for (int i = N - 1; i >= 0; i--) {
         uint4 plan = next;
         if (i > 0) {
             next = j.plans[symbols[i - 1]]; /* does not depend on the state */
         }
         bool emits = false, is_there = true;
-        uint32_t before = x, after = push(x, plan, &emits);
+        uint32_t after = push(x, plan, &emits);
         if (!IS_WHOLE) {
             is_there = tg_lane() < j.lane_n && (uint32_t)(first + i) * j.lane_n + tg_lane() < j.n;
         }
+        words[i] = x;
+        emitted |= (emits && is_there ? 1u : 0u) << i;
         x = is_there ? after : x;
-        at = emit(at, before, emits && is_there);
     }
     *state = x;
+    TG_UNROLL
+    for (int i = N - 1; i >= 0; i--) {
+        at = emit(at, words[i], (emitted >> i & 1) != 0);
+    }
     return at;
 }
 
-/* Rounds [lo, hi), whole batches, the last one first. A batch is loaded while the one after it is coded. */
+/* Rounds [0, hi) of bytes, whole batches in which every lane has a symbol, the last one first. A lane loads a vector of a batch two
+ * batches before it is coded; shared memory hands symbols to their lanes. */
+TG_DEVICE uint16_t *push_whole(uint32_t *x, uint16_t *at, const uint8_t *symbols, uint4 *staged, const encode_job &j,
+                               int hi)
+{
+    enum { LEN = BATCH * TG_PACK_LANES }; /* bytes of a batch */
+    const uint8_t *from = symbols + 16 * tg_lane(), *own = (const uint8_t *)(const void *)staged + tg_lane();
+    int batch = hi / BATCH - 1;
+    uint4 held = batch >= 0 ? tg_load_vector(from + batch * LEN) : make_uint4(0, 0, 0, 0);
+    uint4 next = batch >= 1 ? tg_load_vector(from + (batch - 1) * LEN) : held;
+    TG_ROLL
+    for (; batch >= 0; batch--) {
+        uint32_t bytes[BATCH];
+        __syncwarp();
+        staged[tg_lane()] = held;
+        held = next;
+        if (batch >= 2) {
+            next = tg_load_vector(from + (batch - 2) * LEN);
+        }
+        __syncwarp();
+        TG_UNROLL
+        for (int i = 0; i < BATCH; i++) {
+            bytes[i] = own[i * TG_PACK_LANES];
+        }
+        at = push_batch<BATCH, true>(x, at, bytes, j, 0);
+    }
+    return at;
+}
+
+/* Rounds [lo, hi), a few at a time, the last ones first. Some are loaded while those after them are coded. */
 template <class Symbol, bool IS_WHOLE>
 TG_DEVICE uint16_t *push_rounds(uint32_t *x, uint16_t *at, const Symbol *symbols, const encode_job &j, int lo, int hi)
 {
-    uint32_t held[BATCH] = {}, next[BATCH] = {};
+    uint32_t held[FEW] = {}, next[FEW] = {};
     if (lo < hi) {
-        load_batch<Symbol, IS_WHOLE>(held, symbols, j, hi - BATCH);
+        load_few<Symbol, IS_WHOLE>(held, symbols, j, hi - FEW);
     }
-    for (int first = hi - BATCH; first >= lo; first -= BATCH) {
+    TG_ROLL
+    for (int first = hi - FEW; first >= lo; first -= FEW) {
         if (first > lo) {
-            load_batch<Symbol, IS_WHOLE>(next, symbols, j, first - BATCH);
+            load_few<Symbol, IS_WHOLE>(next, symbols, j, first - FEW);
         }
-        at = push_batch<IS_WHOLE>(x, at, held, j, first);
-#pragma unroll
-        for (int i = 0; i < BATCH; i++) {
+        at = push_batch<FEW, IS_WHOLE>(x, at, held, j, first);
+        TG_UNROLL
+        for (int i = 0; i < FEW; i++) {
             held[i] = next[i];
         }
     }
     return at;
 }
 
+/* The same of symbols of two bytes. */
+TG_DEVICE uint16_t *push_whole(uint32_t *x, uint16_t *at, const uint16_t *symbols, uint4 *staged, const encode_job &j,
+                               int whole)
+{
+    (void)staged;
+    return push_rounds<uint16_t, true>(x, at, symbols, j, 0, whole);
+}
+
 /* Codes a segment whose words end at `end`; returns where its states begin, which are put before its words. */
 template <class Symbol>
-TG_DEVICE uint16_t *encode_segment(uint16_t *end, const Symbol *symbols, const encode_job &j, uint32_t bits)
+TG_DEVICE uint16_t *encode_segment(uint16_t *end, const Symbol *symbols, uint4 *staged, const encode_job &j,
+                                   uint32_t bits)
 {
     uint32_t x = 2u << bits;
-    int rounds = (int)((j.n + j.lane_n - 1) / j.lane_n), all = (rounds + BATCH - 1) / BATCH * BATCH;
+    int rounds = (int)((j.n + j.lane_n - 1) / j.lane_n), all = (rounds + FEW - 1) / FEW * FEW;
     int whole = j.lane_n == TG_WARP ? (int)(j.n / TG_WARP) / BATCH * BATCH : 0;
     uint16_t *at = push_rounds<Symbol, false>(&x, end, symbols, j, whole, all);
-    at = push_rounds<Symbol, true>(&x, at, symbols, j, 0, whole);
+    at = push_whole(&x, at, symbols, staged, j, whole);
     bool is_long = x >> 16 != 0 && tg_lane() < j.lane_n;
     at = emit(at, x, is_long) - j.lane_n;
     if (tg_lane() < j.lane_n) {
@@ -105,11 +156,14 @@ TG_DEVICE uint16_t *encode_segment(uint16_t *end, const Symbol *symbols, const e
     return at;
 }
 
-__global__ static void __launch_bounds__(THREADS) encode_segments(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
+/* Six blocks of a multiprocessor: those of 25 M elements run at once on 132. */
+__global__ static void __launch_bounds__(THREADS, 6) encode_segments(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
 {
-    __shared__ uint4 plans[TG_PACK_BASE];
-    uint32_t chunk = p.first + blockIdx.x / BLOCKS, part = blockIdx.x % BLOCKS * WARPS;
+    __shared__ encode_space space;
+    uint32_t chunk = p.first + blockIdx.x / BLOCKS, part = blockIdx.x % BLOCKS * WARPS, warp = threadIdx.x / TG_WARP;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || j.unit->symbol == TG_GPU_HUFFMAN) {
         return;
     }
@@ -119,16 +173,17 @@ __global__ static void __launch_bounds__(THREADS) encode_segments(tg_gpu_pass p,
         return;
     }
     for (uint32_t i = threadIdx.x; i < j.base; i += THREADS) {
-        plans[i] = c.plans[i];
+        space.plans[i] = c.plans[i];
     }
     __syncthreads();
-    for (part += threadIdx.x / TG_WARP; part < c.part_n; part += BLOCKS * WARPS) {
+    for (part += warp; part < c.part_n; part += BLOCKS * WARPS) {
         uint32_t from = part * c.each;
-        encode_job job = {plans, min(c.each, j.count - from), c.lane_n};
+        encode_job job = {space.plans, min(c.each, j.count - from), c.lane_n};
         uint16_t *end = tg_pack_segment_end(s, c, j.count, part);
-        const uint16_t *at = j.is_wide
-                                 ? encode_segment(end, (const uint16_t *)(const void *)j.symbols + from, job, c.bits)
-                                 : encode_segment(end, j.symbols + from, job, c.bits);
+        uint4 *staged = space.symbols[warp];
+        const uint16_t *at =
+            j.is_wide ? encode_segment(end, (const uint16_t *)(const void *)j.symbols + from, staged, job, c.bits)
+                      : encode_segment(end, j.symbols + from, staged, job, c.bits);
         if (tg_lane() == 0) {
             c.part_len[part] = (uint32_t)(end - at) * 2;
         }
@@ -137,5 +192,5 @@ __global__ static void __launch_bounds__(THREADS) encode_segments(tg_gpu_pass p,
 
 void tg_pack_rans_encode(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
 {
-    TG_LAUNCH(encode_segments, p->chunk_n * BLOCKS, THREADS, p->stream, *p, scratch, what);
+    TG_LAUNCH_EARLY(encode_segments, p->overlaps, p->chunk_n * BLOCKS, THREADS, p->stream, *p, scratch, what);
 }

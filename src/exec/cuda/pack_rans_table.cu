@@ -336,6 +336,8 @@ __global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uin
     __shared__ table_space t;
     tg_pack_job j;
     uint32_t chunk = p.first + blockIdx.x, warp = threadIdx.x / TG_WARP;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || j.unit->symbol == TG_GPU_HUFFMAN) {
         return;
     }
@@ -377,5 +379,5 @@ __global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uin
 
 void tg_pack_rans_table(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
 {
-    TG_LAUNCH(make_tables, p->chunk_n, THREADS, p->stream, *p, scratch, what);
+    TG_LAUNCH_EARLY(make_tables, p->overlaps, p->chunk_n, THREADS, p->stream, *p, scratch, what);
 }

@@ -148,6 +148,10 @@ void tg_launch_blocks(const tg_gpu_pass *p, bool is_sparse);
 void tg_launch_round_tiles(const tg_gpu_pass *p);
 void tg_launch_round_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 
+/* hold.cu: the same, of a pass with parts. */
+void tg_launch_hold_tiles(const tg_gpu_pass *p);
+void tg_launch_hold_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
+
 /* signs.cu: tg_launch_sign of dense chunks of fixed length, and what is left of them when scales are known. */
 void tg_launch_take_signs(const tg_gpu_pass *p);
 void tg_launch_use_signs(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);

@@ -33,6 +33,8 @@ typedef struct tg_gpu_uses {
     bool
         lists; /* some chunks are sparse, and all values are plain or listed signs: frames are checked and added at once */
     bool fixed;        /* all chunks are dense and of fixed length: their leaves are hashed while they are written */
+    bool rounds;       /* whole tensors to floats of a few bits */
+    bool counts;       /* all symbols that are coded are such floats */
     uint32_t kinds;    /* of quantizers */
     uint64_t slot_len; /* bytes of scratch of a bucket */
     uint32_t packs;    /* of symbols and words */
@@ -124,6 +126,8 @@ struct tg_run {
     tg_gpu_tile
         *plain_tiles;      /* those of dense units of plain values, where there are other units, too; NULL: `tiles` */
     uint32_t *plain_first; /* host: of each chunk */
+    tg_gpu_part *parts;    /* NULL: blocks do not hold them */
+    uint32_t *part_first;  /* host: of each chunk */
     tg_gpu_leaf *leaf_table;
     uint32_t *leaf_first; /* host: of each chunk; those of a run whose chunks are of fixed length */
     tg_gpu_selection selection;
@@ -150,6 +154,9 @@ uint32_t tg_gpu_fill_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *pla
 
 /* The same of dense units of plain values alone. */
 uint32_t tg_gpu_fill_plain_tiles(tg_gpu_tile *out, uint32_t *first, const tg_plan *plan);
+
+/* Parts of all chunks likewise, whose tiles are given. */
+uint32_t tg_gpu_fill_parts(tg_gpu_part *out, uint32_t *first, const uint32_t *tile_first, const tg_plan *plan);
 
 /* Leaves of all chunks likewise, of those of fixed length. */
 uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *plan);

@@ -163,6 +163,23 @@ uint32_t tg_gpu_fill_plain_tiles(tg_gpu_tile *out, uint32_t *first, const tg_pla
     return fill_tiles(out, first, plan, true);
 }
 
+uint32_t tg_gpu_fill_parts(tg_gpu_part *out, uint32_t *first, const uint32_t *tile_first, const tg_plan *plan)
+{
+    const tg_grid *grid = plan->grid;
+    uint32_t n = 0;
+    for (size_t i = 0; i < grid->first[grid->cells]; i++) {
+        first[i] = n;
+        for (uint32_t tile = tile_first[i]; tile < tile_first[i + 1]; tile += TG_GPU_PART_TILES, n++) {
+            uint32_t left = tile_first[i + 1] - tile;
+            if (out != NULL) {
+                out[n] = (tg_gpu_part){tile, left < TG_GPU_PART_TILES ? left : TG_GPU_PART_TILES};
+            }
+        }
+    }
+    first[grid->first[grid->cells]] = n;
+    return n;
+}
+
 uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *plan)
 {
     const tg_grid *grid = plan->grid;

@@ -100,6 +100,12 @@ typedef struct tg_gpu_tile {
     uint64_t at;       /* of its first element in the unit */
 } tg_gpu_tile;
 
+/* Up to TG_GPU_PART_TILES tiles of a chunk, side by side: what a block holds in shared memory (hold.cu). */
+enum { TG_GPU_PART_TILES = 4, TG_GPU_PARTS = 16 /* of a chunk, at most */ };
+typedef struct tg_gpu_part {
+    uint32_t tile, tile_n; /* the first, counted from that of the first part of the pass as in the table of the run */
+} tg_gpu_part;
+
 /* Bodies of one cell that a kernel takes at once, by value. */
 enum { TG_GPU_BODIES = 16 };
 typedef struct tg_gpu_bodies {
@@ -122,10 +128,17 @@ typedef struct tg_gpu_moments {
     uint32_t count; /* of values that are not 0 */
 } tg_gpu_moments;
 
-/* How far a kernel is with a chunk that blocks take tile by tile (round.cu); 0 between kernels. */
+/* The same of a part of a chunk, as other blocks wait for it: each word is 0 until it is known. */
+typedef struct tg_gpu_node {
+    uint64_t magnitudes, squares; /* bits of sums, and that of their sign */
+    uint64_t count;               /* plus 1 */
+} tg_gpu_node;
+
+/* How far a kernel is with a chunk that blocks take tile by tile (round.cu) or part by part (hold.cu); 0 between kernels. */
 typedef struct tg_gpu_progress {
-    uint32_t summed, rounded; /* tiles */
+    uint32_t summed, rounded; /* tiles; parts */
     uint64_t fit;             /* bits of the step, and the number of the shape plus 1 from bit 32 on; 0: not known */
+    tg_gpu_node nodes[TG_GPU_PARTS];
 } tg_gpu_progress;
 
 /* Coordinates of a chunk that are two ranges: elements below `low`, then those from `high` on. */
@@ -154,6 +167,7 @@ typedef struct tg_gpu_space {
     float *clips;              /* of each unit: the factor that bounds the norm of its gradient */
     uint32_t *overflows;       /* of each chunk: whether an average is not finite */
     float *sums;               /* one an element of the domain, while bodies are summed */
+    uint8_t *scratch;          /* of coded packs */
     uint8_t *slots;            /* scratch of quantizers, slot_n times slot_len bytes: see tg_gpu_quantize_scratch */
     uint64_t slot_len;
     uint32_t slot_n;
@@ -169,6 +183,8 @@ typedef struct tg_gpu_pass {
     uint32_t tile_n;
     const tg_gpu_leaf *leaves; /* of these chunks, if all are of fixed length */
     uint32_t leaf_n;
+    const tg_gpu_part *parts; /* of these chunks, if blocks can hold them in shared memory; else NULL */
+    uint32_t part_n;
     uint32_t
         packs; /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol
                          for units with `coded`; 0: not known */
@@ -189,7 +205,8 @@ typedef struct tg_gpu_pass {
     uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite; /* tg_nonfinite */
     uint8_t is_answer, has_values, has_clip, has_residuals, adds_few;
-    uint8_t overlaps; /* kernels may be launched early (kernel.h) */
+    uint8_t counts_early; /* symbols that are coded are counted when they are rounded (hold.cu) */
+    uint8_t overlaps;     /* kernels may be launched early (kernel.h) */
     void *stream;
 } tg_gpu_pass;
 

@@ -2,6 +2,7 @@
 #ifndef TG_EXEC_CUDA_EMULATE_CALLS_H
 #define TG_EXEC_CUDA_EMULATE_CALLS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -22,6 +23,12 @@ void tg_emulated_capture(int is_on);
 /* Acquisitions so far, and blocks that are not released. */
 uint64_t tg_emulated_acquired(void);
 uint64_t tg_emulated_held(void);
+
+/* fibers.cc, for tests: blocks that may wait for each other; see emulate/cuda.h. */
+void tg_emulated_launch_together(unsigned blocks, unsigned threads, size_t shared_len, void (*body)(void *context),
+                                 void *context);
+void tg_emulated_let_others(void);
+void tg_emulated_went_on(void);
 
 /* How often the host has waited for the device. */
 uint64_t tg_emulated_waits(void);

@@ -1,9 +1,11 @@
 /* CUDA's execution model on the CPU, for tests: the part of CUDA C that the kernels here use. Blocks run one after the other;
- * the threads of a block are fibers, which run until they meet at a barrier or in a warp operation.
+ * the threads of a block are fibers, which run until they meet at a barrier or in a warp operation. Blocks that are launched together
+ * run in turns when they wait for each other: shared memory of theirs is dynamic, since variables with __shared__ are one for all blocks.
  *
  * Stricter than a GPU: a barrier that some threads of a block do not reach, and a warp operation that lanes reach in another
  * order, end the program. Grids and blocks have one dimension, blocks are whole warps, and masks of warp operations name
- * all lanes. Blocks may wait for blocks with lower numbers only. */
+ * all lanes. Blocks may wait for blocks with lower numbers only, unless they are launched together; a wait that can never end then ends
+ * the program, too. */
 #ifndef TG_EXEC_CUDA_EMULATE_CUDA_H
 #define TG_EXEC_CUDA_EMULATE_CUDA_H
 
@@ -32,6 +34,15 @@ void tg_emulated_is_global(const void *at);
 /* Runs `body` with `context` once for every thread of every block. */
 void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *context), void *context);
 
+/* The same of blocks that may wait for each other, each with shared memory of its own at tg_emulated_shared(). */
+extern "C" void tg_emulated_launch_together(unsigned blocks, unsigned threads, size_t shared_len,
+                                            void (*body)(void *context), void *context);
+void *tg_emulated_shared(void);
+
+/* A thread that waits for other blocks lets them run between two looks, and tells when its wait has ended. */
+extern "C" void tg_emulated_let_others(void);
+extern "C" void tg_emulated_went_on(void);
+
 template <class Body> static void tg_emulated_call(void *body)
 {
     (*static_cast<Body *>(body))();
@@ -42,6 +53,14 @@ template <class Body> static void tg_emulated_call(void *body)
         auto tg_body = [&] { kernel(__VA_ARGS__); };                                                                \
         (void)(stream);                                                                                             \
         tg_emulated_launch((unsigned)(blocks), (unsigned)(threads), tg_emulated_call<decltype(tg_body)>, &tg_body); \
+    } while (0)
+
+#define TG_LAUNCH_TOGETHER(kernel, blocks, threads, shared_len, stream, ...)               \
+    do {                                                                                   \
+        auto tg_body = [&] { kernel(__VA_ARGS__); };                                       \
+        (void)(stream);                                                                    \
+        tg_emulated_launch_together((unsigned)(blocks), (unsigned)(threads), (shared_len), \
+                                    tg_emulated_call<decltype(tg_body)>, &tg_body);        \
     } while (0)
 
 /* ---- barriers and warp operations --------------------------------------------------------------------------------------- */

@@ -1,9 +1,11 @@
-/* The threads of a block as fibers: each has a stack, and hands on to the next one where it must wait. */
+/* The threads of a block as fibers: each has a stack, and hands on to the next one where it must wait. Blocks run one after the other. In
+ * launches of blocks that may wait for each other, the next one begins when all that run wait. */
 #include "exec/cuda/emulate/cuda.h"
 
 #include "exec/cuda/emulate/calls.h"
 
 #include <link.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -11,7 +13,8 @@
 #include <ucontext.h>
 #endif
 
-enum { THREADS_MAX = 1024, WARP = 32, STACK_LEN = 128 << 10 };
+enum { THREADS_MAX = 1024, WARP = 32, STACK_LEN = 128 << 10, SHARED_MAX = 227 << 10 };
+enum { BLOCKS_MAX = 64 }; /* that wait for each other at once; a GPU that runs fewer is given no such kernel */
 enum { STACK_STEP = STACK_LEN + 4096 + 5 * 64 }; /* no power of two: the tops of stacks would share few lines of the caches */
 
 thread_local tg_emulated_index threadIdx, blockIdx, blockDim, gridDim;
@@ -46,22 +49,6 @@ int find_shared(struct dl_phdr_info *module, size_t, void *found)
     }
     return is_here;
 }
-
-} // namespace
-
-void tg_emulated_is_global(const void *at)
-{
-    static thread_local span shared = {};
-    if (shared.len == 0) {
-        (void)dl_iterate_phdr(find_shared, &shared);
-    }
-    if ((size_t)((const char *)at - shared.from) < shared.len) {
-        give_up("shared memory is read or written as if it were device memory");
-    }
-}
-
-namespace
-{
 
 /* ---- switching stacks -------------------------------------------------------------------------------------------------- */
 
@@ -118,6 +105,7 @@ struct thread {
     uint64_t barriers, operations; /* that it has come to */
     const uint64_t *awaited;       /* it waits until this is at least `enough`; NULL: it does not wait */
     uint64_t enough;
+    bool polls; /* it waits for other blocks */
 };
 
 /* Nobody comes to the next barrier or operation before all have come to this one, so arrivals can be counted together. */
@@ -136,16 +124,70 @@ struct block {
     unsigned predicates[2]; /* how many were not 0, at barriers, in turn */
     unsigned done;
     fiber scheduler;
-    void (*body)(void *context);
-    void *context;
+    unsigned number;
     char *stacks;
+    char *shared; /* dynamic shared memory: SHARED_MAX bytes, if the launch has some */
 };
 
+/* What a thread of the host runs blocks with. */
+struct blocks {
+    block *all[BLOCKS_MAX]; /* made when they are first needed */
+    uint64_t went_on;       /* waits for other blocks that have ended */
+    /* of the launch: */
+    void (*body)(void *context);
+    void *context;
+    size_t shared_len;
+    bool may_wait; /* blocks may wait for each other */
+};
+
+thread_local blocks *own;
 thread_local block *running;
+
+void release(void *given)
+{
+    blocks *b = (blocks *)given;
+    for (unsigned i = 0; i < BLOCKS_MAX && b->all[i] != NULL; i++) {
+        munmap(b->all[i]->stacks, (size_t)THREADS_MAX * STACK_STEP);
+        free(b->all[i]->shared);
+        free(b->all[i]);
+    }
+    free(b);
+}
+
+/* Released when the thread of the host ends. */
+blocks *blocks_of_thread()
+{
+    static pthread_key_t key;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (own == NULL) {
+        own = (blocks *)calloc(1, sizeof *own);
+        if (own == NULL || pthread_once(&once, [] { (void)pthread_key_create(&key, release); }) != 0 ||
+            pthread_setspecific(key, own) != 0) {
+            give_up("there is no memory for blocks");
+        }
+    }
+    return own;
+}
+
+block *block_of(blocks *all, unsigned slot)
+{
+    block *b = all->all[slot];
+    if (b == NULL) {
+        b = (block *)calloc(1, sizeof *b);
+        void *stacks = mmap(NULL, (size_t)THREADS_MAX * STACK_STEP, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (b == NULL || stacks == MAP_FAILED) {
+            give_up("there is no memory for stacks");
+        }
+        b->stacks = (char *)stacks;
+        all->all[slot] = b;
+    }
+    return b;
+}
 
 bool can_run(const thread *t)
 {
-    return !t->is_done && (t->awaited == NULL || *t->awaited >= t->enough);
+    return !t->is_done && !t->polls && (t->awaited == NULL || *t->awaited >= t->enough);
 }
 
 /* Hands on to the next thread of the block that can run, or to the scheduler after the last one. */
@@ -164,7 +206,7 @@ void run_thread()
 {
     block *b = running;
     unsigned me = threadIdx.x;
-    b->body(b->context);
+    own->body(own->context);
     b->threads[me].is_done = true;
     b->done++;
     hand_on(b, me);
@@ -184,29 +226,98 @@ void wait_for(const uint64_t *counter, uint64_t enough)
     }
 }
 
-void run_block(block *b, unsigned threads)
+void begin(block *b, unsigned number)
 {
-    for (unsigned t = 0; t < threads; t++) {
-        b->threads[t].is_done = false;
+    for (unsigned t = 0; t < blockDim.x; t++) {
+        b->threads[t].is_done = b->threads[t].polls = false;
         b->threads[t].awaited = NULL;
         b->threads[t].barriers = b->threads[t].operations = 0;
         prepare(&b->threads[t].self, b->stacks + (size_t)t * STACK_STEP, run_thread);
     }
-    for (unsigned w = 0; w < threads / WARP; w++) {
+    for (unsigned w = 0; w < blockDim.x / WARP; w++) {
         b->warps[w].arrivals = 0;
     }
     b->arrivals = b->done = 0;
-    while (b->done < threads) {
+    b->number = number;
+    if (own->shared_len > 0 && b->shared == NULL) {
+        b->shared = (char *)malloc(SHARED_MAX);
+        if (b->shared == NULL) {
+            give_up("there is no memory for shared memory");
+        }
+    }
+    if (own->shared_len > 0) {
+        memset(b->shared, 0xa5, own->shared_len); /* what a kernel reads before it was written shows */
+    }
+}
+
+/* Runs a block until it is done, or all of its threads wait for other blocks or for those that do. Returns whether it is done. */
+bool go_on(block *b)
+{
+    bool polls = false;
+    running = b;
+    blockIdx.x = b->number;
+    for (unsigned t = 0; t < blockDim.x; t++) {
+        b->threads[t].polls = false;
+    }
+    while (b->done < blockDim.x) {
         unsigned first = 0;
-        while (first < threads && !can_run(&b->threads[first])) {
+        while (first < blockDim.x && !can_run(&b->threads[first])) {
+            polls = polls || b->threads[first].polls;
             first++;
         }
-        if (first == threads) {
+        if (first == blockDim.x && polls) {
+            return false;
+        }
+        if (first == blockDim.x) {
             threadIdx.x = 0;
             give_up("waits at a barrier that other threads do not reach");
         }
+        polls = false;
         threadIdx.x = first;
         change(&b->scheduler, &b->threads[first].self);
+    }
+    return true;
+}
+
+void run_apart(blocks *all, unsigned n)
+{
+    block *b = block_of(all, 0);
+    for (unsigned i = 0; i < n; i++) {
+        begin(b, i);
+        (void)go_on(b); /* no thread of it waits for other blocks */
+    }
+}
+
+/* Every block that has begun goes on in turns. If none of them ends or ends a wait, another one begins. When all have begun, each looks once
+ * more: a thread may have looked before another one of its block did what it waits for. */
+void run_together(blocks *all, unsigned n)
+{
+    unsigned begun = 0, done = 0, held = 0; /* `held` blocks are in the first slots */
+    bool looks_again = false;
+    all->went_on = 0;
+    while (done < n) {
+        uint64_t before = all->went_on + done;
+        for (unsigned i = 0; i < held;) {
+            if (!go_on(all->all[i])) {
+                i++;
+                continue;
+            }
+            block *ended = all->all[i];
+            memmove(&all->all[i], &all->all[i + 1], (held - i - 1) * sizeof ended); /* in the order of numbers */
+            all->all[--held] = ended;
+            done++;
+        }
+        bool stands = all->went_on + done == before, is_first = stands && begun == n && !looks_again;
+        looks_again = stands && begun == n;
+        if (!stands || is_first) {
+            continue;
+        }
+        if (begun == n || held == BLOCKS_MAX) {
+            threadIdx.x = 0;
+            give_up(begun == n ? "waits for what no block does" : "waits, as too many other blocks do");
+        }
+        begin(block_of(all, held), begun++);
+        held++;
     }
 }
 
@@ -227,32 +338,75 @@ unsigned count(int predicate)
 
 } // namespace
 
-void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *context), void *context)
+static void launch(unsigned block_n, unsigned threads, blocks *all)
 {
-    static thread_local block *b;
-    if (b == NULL) {
-        b = (block *)calloc(1, sizeof *b);
-        void *stacks = mmap(NULL, (size_t)THREADS_MAX * STACK_STEP, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (b == NULL || stacks == MAP_FAILED) {
-            give_up("there is no memory for stacks");
-        }
-        b->stacks = (char *)stacks;
-    }
     if (threads == 0 || threads > THREADS_MAX || threads % WARP != 0) {
         give_up("a block must be of 1 to 32 whole warps");
     }
-    b->body = body;
-    b->context = context;
-    running = b;
+    if (all->shared_len > SHARED_MAX) {
+        give_up("no GPU has so much shared memory");
+    }
     blockDim.x = threads;
-    gridDim.x = blocks;
+    gridDim.x = block_n;
     tg_emulated_unlock();
-    for (unsigned i = 0; i < blocks; i++) {
-        blockIdx.x = i;
-        run_block(b, threads);
+    if (all->may_wait) {
+        run_together(all, block_n);
+    } else {
+        run_apart(all, block_n);
     }
     tg_emulated_lock();
+}
+
+void tg_emulated_launch(unsigned block_n, unsigned threads, void (*body)(void *context), void *context)
+{
+    blocks *all = blocks_of_thread();
+    all->body = body;
+    all->context = context;
+    all->shared_len = 0;
+    all->may_wait = false;
+    launch(block_n, threads, all);
+}
+
+void tg_emulated_launch_together(unsigned block_n, unsigned threads, size_t shared_len, void (*body)(void *context),
+                                 void *context)
+{
+    blocks *all = blocks_of_thread();
+    all->body = body;
+    all->context = context;
+    all->shared_len = shared_len;
+    all->may_wait = true;
+    launch(block_n, threads, all);
+}
+
+void *tg_emulated_shared(void)
+{
+    return running->shared;
+}
+
+void tg_emulated_let_others(void)
+{
+    if (!own->may_wait) {
+        give_up("waits for other blocks, which do not run at the same time in this launch");
+    }
+    running->threads[threadIdx.x].polls = true;
+    hand_on(running, threadIdx.x);
+}
+
+void tg_emulated_went_on(void)
+{
+    own->went_on++;
+}
+
+void tg_emulated_is_global(const void *at)
+{
+    static thread_local span shared = {};
+    if (shared.len == 0) {
+        (void)dl_iterate_phdr(find_shared, &shared);
+    }
+    if ((size_t)((const char *)at - shared.from) < shared.len ||
+        (own->shared_len > 0 && (size_t)((const char *)at - running->shared) < own->shared_len)) {
+        give_up("shared memory is read or written as if it were device memory");
+    }
 }
 
 /* ---- barriers and warp operations --------------------------------------------------------------------------------------- */
