@@ -3,7 +3,8 @@
  * New memory is filled with 0xA5. Bytes after each block are checked when it is released. Copies must stay inside blocks. With
  * TG_EMULATED_PROTECT in the environment, only kernels and copies can touch device memory: to all other code it is protected, as on a
  * machine with a GPU. That costs two calls of mprotect a kernel. With TG_EMULATED_REACH, all memory counts as memory of the GPU, so that
- * programs that allocate it themselves can be tested. */
+ * programs that allocate it themselves can be tested. With TG_EMULATED_EDGE=after or =before, what is after or before a block cannot be
+ * touched at all, reads included: a page that is protected is there. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "exec/cuda/emulate/calls.h"
 
@@ -18,9 +19,12 @@
 #include <sys/mman.h>
 
 enum { ALIGN = 256, GUARD = 64, NEW = 0xA5, AFTER = 0x5A, PAGE = 1 << 16 };
+enum { EDGE_PAGE = 4096, EDGE_ALIGN = 16 };
+typedef enum edge { NO_EDGE, EDGE_AFTER, EDGE_BEFORE } edge;
 #define RANGE_LEN ((uint64_t)1 << 36)
 
 typedef struct block {
+    uint8_t *space; /* what it takes up begins here */
     uint8_t *start;
     uint64_t len;
     struct block *next; /* by address */
@@ -32,6 +36,7 @@ static struct {
     block *blocks;
     uint64_t top; /* bytes of the range that were used at any time; whole pages */
     uint32_t users;
+    edge edge;
     int protects;
     int reaches_all; /* host memory, too */
     int captures;
@@ -83,10 +88,30 @@ void tg_emulated_lock(void)
 
 /* ---- blocks; all with the lock held ------------------------------------------------------------------------------------ */
 
-/* Whole words, as kernels read them; then bytes that nobody writes. */
+static uint64_t round_up(uint64_t n, uint64_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+/* Whole words, as kernels read them; then bytes that nobody writes. With edges, whole pages, of which the last or the first is protected. */
 static uint64_t space_of(uint64_t len)
 {
-    return (len + 8 + GUARD + ALIGN - 1) / ALIGN * ALIGN;
+    return memory.edge != NO_EDGE ? round_up(len, EDGE_PAGE) + EDGE_PAGE : round_up(len + 8 + GUARD, ALIGN);
+}
+
+/* Bytes of this space before a block. */
+static uint64_t bytes_before(uint64_t len)
+{
+    uint64_t inside = round_up(len, EDGE_PAGE) - round_up(len, EDGE_ALIGN);
+    return memory.edge == EDGE_AFTER ? inside : memory.edge == EDGE_BEFORE ? EDGE_PAGE : 0;
+}
+
+/* Bytes after a block that nobody writes. */
+static uint64_t bytes_after(uint64_t len)
+{
+    return memory.edge == NO_EDGE      ? space_of(len) - len
+           : memory.edge == EDGE_AFTER ? round_up(len, EDGE_ALIGN) - len
+                                       : round_up(len, EDGE_PAGE) - len;
 }
 
 static int is_device(const void *at)
@@ -112,11 +137,22 @@ static int reserve(void)
     if (memory.range != NULL) {
         return 1;
     }
+    const char *wanted = getenv("TG_EMULATED_EDGE");
+    memory.edge = wanted == NULL ? NO_EDGE : strcmp(wanted, "before") == 0 ? EDGE_BEFORE : EDGE_AFTER;
     memory.reaches_all = getenv("TG_EMULATED_REACH") != NULL;
     void *range = mmap(NULL, RANGE_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     memory.range = range == MAP_FAILED ? NULL : range;
-    memory.protects = getenv("TG_EMULATED_PROTECT") != NULL;
+    memory.protects = getenv("TG_EMULATED_PROTECT") != NULL && memory.edge == NO_EDGE; /* edges would be lost */
     return memory.range != NULL;
+}
+
+/* Protects the edge of a block, or makes it memory again. */
+static void set_edge(const block *b, int how)
+{
+    uint8_t *page = memory.edge == EDGE_BEFORE ? b->space : b->space + space_of(b->len) - EDGE_PAGE;
+    if (memory.edge != NO_EDGE && mprotect(page, EDGE_PAGE, how) != 0) {
+        give_up("there are too many blocks for edges");
+    }
 }
 
 /* Takes the first gap that is long enough. */
@@ -127,25 +163,26 @@ static uint8_t *take(uint64_t len)
         free(b);
         return NULL;
     }
-    uint8_t *start = memory.range;
-    for (; *at != NULL && (uint64_t)((*at)->start - start) < space_of(len); at = &(*at)->next) {
-        start = (*at)->start + space_of((*at)->len);
+    uint8_t *space = memory.range;
+    for (; *at != NULL && (uint64_t)((*at)->space - space) < space_of(len); at = &(*at)->next) {
+        space = (*at)->space + space_of((*at)->len);
     }
-    uint64_t end = (uint64_t)(start - memory.range) + space_of(len);
+    uint64_t end = (uint64_t)(space - memory.range) + space_of(len);
     if (end > RANGE_LEN) {
         free(b);
         return NULL;
     }
-    *b = (block){.start = start, .len = len, .next = *at};
+    *b = (block){.space = space, .start = space + bytes_before(len), .len = len, .next = *at};
     *at = b;
     unlock();
     if (end > memory.top) {
-        memory.top = (end + PAGE - 1) / PAGE * PAGE;
+        memory.top = round_up(end, PAGE);
     }
-    memset(start, NEW, len);
-    memset(start + len, AFTER, space_of(len) - len);
+    memset(b->start, NEW, len);
+    memset(b->start + len, AFTER, bytes_after(len));
+    set_edge(b, PROT_NONE);
     lock();
-    return start;
+    return b->start;
 }
 
 static void give_back(const void *start)
@@ -160,11 +197,12 @@ static void give_back(const void *start)
         return;
     }
     unlock();
-    for (uint64_t i = b->len; i < space_of(b->len); i++) {
-        if (b->start[i] != AFTER) {
+    for (uint64_t i = 0; i < bytes_after(b->len); i++) {
+        if (b->start[b->len + i] != AFTER) {
             give_up("a kernel has written after the end of a block");
         }
     }
+    set_edge(b, PROT_READ | PROT_WRITE);
     lock();
     *at = b->next;
     free(b);
