@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Several processes on one GPU, each of which trains a ResNet-18 on random data with Workers whose codec is on the GPU.
+"""Several processes on one GPU, each of which trains a ResNet-18 or an LSTM on random data with Workers whose codec is on the GPU.
 
     TG_LIBRARY=build/cuda/libtersegrad-cuda.so PYTHONPATH=python tests/cuda/gpu_shared.py [--processes 6] [--seconds 60] [--no-mps] [--dump DIR]
 
 All start together, by default under NVIDIA's MPS daemon, which has a folder of its own and is ended with the test. A process trains by one
-recipe after the other, each with workers, CUDA graphs and residuals of its own, as experiments/training.py does. Every few steps the same
-gradients and residuals go through Workers(codec="host"), too, and the averages must have the same bits.
+recipe after the other, process i from number i on, each with workers, CUDA graphs (not of an LSTM) and residuals of its own, as
+experiments/training.py does, with local steps or without. Every few steps the same gradients and residuals go through Workers(codec="host"),
+too, and the averages must have the same bits.
 
 Under MPS all processes are told of a fault that one of them has caused. With --dump, the GPU writes a core file when a kernel faults, and
-cuda-gdb tells the kernel and the address. One line for each process, then a verdict; exit status 1 if anything failed, differed or was late.
+cuda-gdb tells the kernel and the address; --read DIR does that alone, of core files of any program. One line for each process, then a verdict; exit status 1 if anything failed, differed or was late.
 
 Without a GPU (--emulated, with emulated kernels) a small model is trained on the CPU, to test the test.
 """
@@ -29,7 +30,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests" / "cuda"), str(ROOT / "experiments")]
 import mps
 
-RECIPES = "adacomp/shard,terse/gather,ef+topk@0.01/shard,terngrad/server,ef+fp8/shard,orq@9/shard,dgc@0.01/gather,fp16/shard"
+RECIPES = ("terse/shard*4,lstm:ef+orq@5/shard*15,ef+mxfp4,terse/gather*8,lstm:dense,dense,adacomp/shard,mxfp8,ef+topk@0.01/shard,lstm:dense*15,ef+fp8/shard,"
+           "terngrad/server,dgc@0.01/gather,fp16/shard")
+SYMBOLS, LENGTH = 65, 128
 GRACE = 90     # seconds that processes may take longer than they were told to, to import PyTorch and to end
 AFTER = 8      # seconds that the others have to fail, too, or to write a core file, once one has failed
 GDB = ("info cuda exception", "info cuda kernels", "info cuda devices", "bt", "x/6i $errorpc-48", "x/2i $errorpc", "x/2i $pc", "info registers",
@@ -38,74 +41,107 @@ GDB = ("info cuda exception", "info cuda kernels", "info cuda devices", "bt", "x
 
 # ---- a process -------------------------------------------------------------------------------------------------------------------
 
-class Trainer:
-    """One training by one recipe."""
+class Job:
+    """What a process trains: [MODEL:]RECIPE[/EXCHANGE][*LOCAL], with so many local steps between exchanges."""
 
-    def __init__(self, flags, recipe, seed):
-        import gpu_time
+    def __init__(self, text):
+        self.text = text
+        model, _, rest = text.rpartition(":")
+        rest, _, local = rest.partition("*")
+        self.recipe, _, exchange = rest.partition("/")
+        self.model, self.exchange, self.local = model or "resnet", exchange or None, int(local or 0)
+
+
+class Trainer:
+    """One training, with weights, passes and exchanges as experiments/training.py has them."""
+
+    def __init__(self, flags, job, seed):
         import torch
+        import nets
+        from optimizers import Flat
         from tersegrad.torch import Passes, Workers
-        self.flags, self.torch, self.n = flags, torch, flags.workers
+        self.flags, self.torch, self.job = flags, torch, job
+        self.n = flags.workers[seed % len(flags.workers)]
         self.device = torch.device("cpu" if flags.emulated else "cuda")
         torch.manual_seed(seed)
-        recipe, _, exchange = recipe.partition("/")
-        self.model = self._small() if flags.emulated else gpu_time.resnet(torch, (2, 2, 2, 2), False, 10)
-        self.model = self.model.to(self.device)
-        self._flatten()
-        options = {"seed": seed, "exchange": exchange or None}
-        self.workers = Workers(self.model, self.n, recipe, codec=flags.codec, **options)
-        self.host = None if flags.check == 0 else Workers(self.model, self.n, recipe, codec="host", **options)
-        self.passes = Passes(self.workers, self.model, self._loss_of, graphs=not flags.no_graphs)
-        self.velocity = torch.zeros_like(self.weights)
-        draw, size = torch.Generator(self.device).manual_seed(seed), 4 if flags.emulated else flags.batch
-        self.inputs = torch.randn(8, self.n, size, 3, 32, 32, device=self.device, generator=draw,
-                                  dtype=torch.float32 if flags.emulated else torch.bfloat16)
-        self.targets = torch.randint(10, (8, self.n, size), device=self.device, generator=draw)
+        is_lstm, narrow = job.model == "lstm", 8 if flags.emulated else None
+        model = nets.CharLSTM(SYMBOLS, narrow or 256) if is_lstm else nets.small_cnn(width=4) if flags.emulated else nets.resnet18()
+        self.flat = Flat(model, self.device, self.n if job.local else 0)
+        self.weights, self.own = self.flat.weights, list(self.flat.own)
+        options = {"seed": seed, "exchange": job.exchange}
+        self.workers = Workers(model, self.n, job.recipe, codec=flags.codec, **options)
+        self.host = None if flags.check == 0 else Workers(model, self.n, job.recipe, codec="host", **options)
+        self.passes = Passes(self.workers, model, self._loss_of, graphs=not (flags.no_graphs or is_lstm), bind=self.flat.bind if job.local else None)
+        self.velocity = torch.zeros(max(len(self.own), 1), self.weights.numel(), device=self.device)
+        self._draw(is_lstm, seed)
         self.step, self.checks = 0, 0
-        self.model.train()
+        model.train()
 
-    def _small(self):
-        nn = self.torch.nn
-        return nn.Sequential(nn.Conv2d(3, 4, 3, 4), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 64, 10))
-
-    def _flatten(self):
-        """The weights become views of one flat tensor, so that an update is a few kernels."""
-        parameters = list(self.model.parameters())
-        self.weights = self.torch.cat([p.detach().reshape(-1) for p in parameters])
-        for p, part in zip(parameters, self.weights.split([p.numel() for p in parameters])):
-            p.data = part.view(p.shape)
+    def _draw(self, is_lstm, seed):
+        """Batches: of texts of LENGTH symbols, or of images; 8 for each worker."""
+        torch, flags = self.torch, self.flags
+        draw, size = torch.Generator(self.device).manual_seed(seed), 2 if flags.emulated else flags.batch
+        if is_lstm:
+            texts = torch.randint(SYMBOLS, (8, self.n, size, LENGTH + 1), device=self.device, generator=draw)
+            self.inputs, self.targets = texts[..., :-1].contiguous(), texts[..., 1:].contiguous()
+        else:
+            self.inputs = torch.randn(8, self.n, size, 3, 32, 32, device=self.device, generator=draw,
+                                      dtype=torch.float32 if flags.emulated else torch.bfloat16)
+            self.targets = torch.randint(10, (8, self.n, size), device=self.device, generator=draw)
 
     def _loss_of(self, x, y):
         torch = self.torch
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda", cache_enabled=False):
-            return torch.nn.functional.cross_entropy(self.model(x).float(), y)
+            return torch.nn.functional.cross_entropy(self.flat.model(x).float(), y)
 
-    def _compute(self, batches, kept):
-        """As Passes does it; `kept` takes copies of the gradients."""
-        self.passes.capture(batches)
-        for worker, batch in enumerate(batches):
-            with self.passes.stream(worker):
-                self.passes.run(worker, batch)
-                kept.append(self.workers.gradient(worker).clone())
-                self.workers._begin(worker)
+    def _batches(self, step):
+        at = step % len(self.inputs)
+        return list(zip(self.inputs[at], self.targets[at]))
+
+    def _update(self, row, weights, gradient):
+        self.velocity[row].mul_(0.9).add_(gradient)
+        weights.add_(self.velocity[row], alpha=-0.01)
+
+    def _begin(self, worker, kept):
+        """Starts to encode; `kept` takes a copy of what is encoded, unless it is None."""
+        if kept is not None:
+            kept.append(self.workers.gradient(worker).clone())
+        self.workers.collect(worker, self.workers.gradient(worker))
+
+    def _compute(self, kept):
+        """As Passes does it, or the local steps of a round."""
+        torch, rounds = self.torch, max(self.job.local, 1)
+        self.passes.capture(self._batches(self.step))
+        for worker in range(self.n):
+            gradient = self.workers.gradient(worker)
+            with self.passes.stream(worker), torch.no_grad():
+                if self.job.local:
+                    self.own[worker].copy_(self.weights)
+                for i in range(rounds):
+                    with torch.enable_grad():
+                        self.passes.run(worker, self._batches(self.step * rounds + i)[worker])
+                    if self.job.local:
+                        self._update(worker, self.own[worker], gradient)
+                if self.job.local:
+                    torch.sub(self.weights, self.own[worker], out=gradient)
+                self._begin(worker, kept)
         self.passes._bind(0)
         self.passes.join()
 
     def advance(self):
         """A step. Values of the average that differ from the host's."""
-        at, kept, state = self.step % len(self.inputs), [], None
-        batches = list(zip(self.inputs[at], self.targets[at]))
+        state, kept = None, None
         if self.host is not None and self.step % self.flags.check == self.flags.check - 1:
-            state = self.workers.state_dict()
-            self._compute(batches, kept)
-        else:
-            self.passes(batches)
+            state, kept = self.workers.state_dict(), []
+        self._compute(kept)
         average = self.workers.gradient(0)
         self.workers.reduce(average)
         differing = 0 if state is None else self._compare(state, kept, average)
         with self.torch.no_grad():
-            self.velocity.mul_(0.9).add_(average)
-            self.weights.add_(self.velocity, alpha=-0.01)
+            if self.job.local:
+                self.weights.sub_(average)
+            else:
+                self._update(0, self.weights, average)
         self.step += 1
         return differing
 
@@ -130,21 +166,22 @@ def train(flags):
     import tersegrad
     torch.set_num_threads(1)
     torch.backends.cudnn.benchmark = not flags.no_benchmark
-    recipes = flags.recipes.split(",")
+    jobs = [Job(each) for each in flags.recipes.split(",")]
     until, turn = time.monotonic() + flags.seconds, flags.number
     steps = checks = differing = 0
     while time.monotonic() < until:
-        recipe = recipes[turn % len(recipes)]
-        trainer, end = Trainer(flags, recipe, turn), min(until, time.monotonic() + flags.each)
-        tell(f"begins {recipe}, codec {trainer.workers.codec}")
+        job = jobs[turn % len(jobs)]
+        tell(f"makes {job.text}")
+        trainer, end = Trainer(flags, job, turn), min(until, time.monotonic() + flags.each)
+        tell(f"begins {job.text}, {trainer.n} workers, codec {trainer.workers.codec}")
         try:
             while time.monotonic() < end:
                 wrong = trainer.advance()
                 if wrong:
                     differing += 1
-                    tell(f"DIFFERS {recipe} at step {trainer.step - 1}: {wrong} values")
+                    tell(f"DIFFERS {job.text} at step {trainer.step - 1}: {wrong} values")
         except (tersegrad.Error, RuntimeError) as error:
-            tell(f"FAILED {recipe} in step {trainer.step}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            tell(f"FAILED {job.text} in step {trainer.step}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
             return 1
         steps, checks, turn = steps + trainer.step, checks + trainer.checks, turn + 1
         del trainer
@@ -216,7 +253,7 @@ def watch(processes, until):
 
 def tell_cores(folder):
     """What cuda-gdb finds in core files; of the first ones, because a fault is dumped by every process that is told of it."""
-    cores = sorted(glob.glob(str(pathlib.Path(folder) / "core-*")), key=os.path.getmtime)
+    cores = sorted(glob.glob(str(pathlib.Path(folder) / "core*")), key=os.path.getmtime)
     debugger = shutil.which("cuda-gdb") or shutil.which("/usr/local/cuda/bin/cuda-gdb")
     print(f"core files: {', '.join(f'{pathlib.Path(each).name} ({os.path.getsize(each)} bytes)' for each in cores) or 'none'}"
           f"{'' if debugger else '; there is no cuda-gdb to read them'}", flush=True)
@@ -278,16 +315,17 @@ def main():
     parser.add_argument("--processes", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=60, help="that each process trains for, start included [60]")
     parser.add_argument("--rounds", type=int, default=1, help="so many times, each with new processes [1]")
-    parser.add_argument("--recipes", default=RECIPES, help=f"RECIPE or RECIPE/EXCHANGE, with commas between [{RECIPES}]")
+    parser.add_argument("--recipes", default=RECIPES, help=f"[MODEL:]RECIPE[/EXCHANGE][*LOCAL], MODEL resnet or lstm, LOCAL steps between exchanges, with commas between [{RECIPES}]")
     parser.add_argument("--each", type=float, default=12, help="seconds of a recipe, before the next one [12]")
     parser.add_argument("--check", type=int, default=25, help="steps between comparisons with the host; 0: none [25]")
-    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--workers", type=lambda text: [int(each) for each in text.split(",")], default=[4, 4, 8], help="of trainings, in turn [4,4,8]")
     parser.add_argument("--batch", type=int, default=64, help="of a worker [64]")
     parser.add_argument("--codec", default="device", choices=("device", "host"))
     parser.add_argument("--no-mps", action="store_true", help="processes take turns on the GPU")
     parser.add_argument("--no-graphs", action="store_true", help="passes are not captured in CUDA graphs")
     parser.add_argument("--no-benchmark", action="store_true", help="cuDNN does not try its algorithms")
     parser.add_argument("--dump", metavar="DIR", help="have the GPU write core files there, and say what is in them")
+    parser.add_argument("--read", metavar="DIR", help="only say what is in the core files there")
     parser.add_argument("--emulated", action="store_true", help="kernels on the CPU, with a small model")
     parser.add_argument("--number", type=int, help=argparse.SUPPRESS)
     flags = parser.parse_args()
@@ -295,6 +333,9 @@ def main():
         status = train(flags)
         sys.stdout.flush()
         os._exit(status)
+    if flags.read:
+        tell_cores(flags.read)
+        return 0
     return run_all(flags)
 
 

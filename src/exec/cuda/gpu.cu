@@ -1,9 +1,19 @@
 /* gpu.h by the CUDA runtime. */
 #include <cuda_runtime.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 extern "C" {
 #include "exec/cuda/gpu_calls.h"
+}
+
+/* TG_CUDA_DEBUG in the environment names, with commas between, what helps to find a fault: "serial", no kernel is launched early;
+ * "fill", new memory is filled with 0xFF; "copies", the host waits for each copy. */
+static bool debugs(const char *word)
+{
+    const char *words = getenv("TG_CUDA_DEBUG");
+    return words != nullptr && strstr(words, word) != nullptr;
 }
 
 int tg_gpu_call_find(int ordinal, void *stream, const char **why)
@@ -61,6 +71,13 @@ int tg_gpu_call_acquire(void **out, uint64_t len, int pinned, const char **why)
     *why = error == cudaSuccess ? nullptr : cudaGetErrorString(error);
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
+    } else if (debugs("fill")) {
+        if (pinned) {
+            memset(*out, 0xff, len);
+        } else {
+            (void)cudaMemset(*out, 0xff, len);
+            (void)cudaStreamSynchronize(nullptr); /* other streams do not wait for it */
+        }
     }
     return error != cudaSuccess;
 }
@@ -73,6 +90,9 @@ void tg_gpu_call_release(void *block, int pinned)
 void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream)
 {
     (void)cudaMemcpyAsync(to, from, len, cudaMemcpyDefault, (cudaStream_t)stream);
+    if (debugs("copies") && !tg_gpu_call_is_capturing(stream)) {
+        (void)cudaStreamSynchronize((cudaStream_t)stream);
+    }
 }
 
 void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream)
@@ -112,7 +132,7 @@ int tg_gpu_call_overlaps(int ordinal)
     if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) != cudaSuccess) {
         (void)cudaGetLastError();
     }
-    return major >= 9;
+    return major >= 9 && !debugs("serial");
 }
 
 /* 0: success; else *why is set. */

@@ -1,191 +1,35 @@
-/* gpu_calls.h on the CPU, for tests. Device memory is a range of addresses of its own, so that it can be told from host memory.
- *
- * New memory is filled with 0xA5. Bytes after each block are checked when it is released. Copies must stay inside blocks. With
- * TG_EMULATED_PROTECT in the environment, only kernels and copies can touch device memory: to all other code it is protected, as on a
- * machine with a GPU. That costs two calls of mprotect a kernel. With TG_EMULATED_REACH, all memory counts as memory of the GPU, so that
- * programs that allocate it themselves can be tested. */
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
-#include "exec/cuda/emulate/calls.h"
-
-#include "exec/cuda/emulate/stream.h"
+/* gpu_calls.h on the CPU, for tests. Copies must stay inside blocks (memory.h). Work is done when it is put on a stream, or late (late.h). */
 #include "exec/cuda/gpu_calls.h"
 
-#include <pthread.h>
+#include "exec/cuda/emulate/calls.h"
+#include "exec/cuda/emulate/late.h"
+#include "exec/cuda/emulate/memory.h"
+#include "exec/cuda/emulate/stream.h"
+
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-enum { ALIGN = 256, GUARD = 64, NEW = 0xA5, AFTER = 0x5A, PAGE = 1 << 16 };
-#define RANGE_LEN ((uint64_t)1 << 36)
-
-typedef struct block {
-    uint8_t *start;
-    uint64_t len;
-    struct block *next; /* by address */
-} block;
-
-static struct {
-    pthread_mutex_t lock;
-    uint8_t *range;
-    block *blocks;
-    uint64_t top; /* bytes of the range that were used at any time; whole pages */
-    uint32_t users;
-    int protects;
-    int reaches_all; /* host memory, too */
-    int captures;
-    uint64_t acquired, held, fail_at;
-} memory = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void give_up(const char *what)
-{
-    (void)fprintf(stderr, "emulated GPU: %s\n", what);
-    abort();
-}
-
-/* ---- protection; all with the lock held -------------------------------------------------------------------------------- */
-
-static void protect(int how)
-{
-    if (memory.protects && memory.top > 0 && mprotect(memory.range, memory.top, how) != 0) {
-        give_up("its memory cannot be protected");
-    }
-}
-
-static void unlock(void)
-{
-    if (memory.users++ == 0) {
-        protect(PROT_READ | PROT_WRITE);
-    }
-}
-
-static void lock(void)
-{
-    if (--memory.users == 0) {
-        protect(PROT_NONE);
-    }
-}
-
-void tg_emulated_unlock(void)
-{
-    pthread_mutex_lock(&memory.lock);
-    unlock();
-    pthread_mutex_unlock(&memory.lock);
-}
-
-void tg_emulated_lock(void)
-{
-    pthread_mutex_lock(&memory.lock);
-    lock();
-    pthread_mutex_unlock(&memory.lock);
-}
-
-/* ---- blocks; all with the lock held ------------------------------------------------------------------------------------ */
-
-/* Whole words, as kernels read them; then bytes that nobody writes. */
-static uint64_t space_of(uint64_t len)
-{
-    return (len + 8 + GUARD + ALIGN - 1) / ALIGN * ALIGN;
-}
-
-static int is_device(const void *at)
-{
-    return memory.range != NULL && (const uint8_t *)at >= memory.range &&
-           (const uint8_t *)at < memory.range + RANGE_LEN;
-}
-
-/* The block that has these bytes; NULL: none has all of them. */
-static const block *block_of(const void *at, uint64_t len)
-{
-    for (const block *b = memory.blocks; b != NULL; b = b->next) {
-        if ((const uint8_t *)at >= b->start && (const uint8_t *)at + len <= b->start + b->len) {
-            return b;
-        }
-    }
-    return NULL;
-}
-
-/* Reserves addresses; pages are there when they are first used. */
-static int reserve(void)
-{
-    if (memory.range != NULL) {
-        return 1;
-    }
-    memory.reaches_all = getenv("TG_EMULATED_REACH") != NULL;
-    void *range = mmap(NULL, RANGE_LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    memory.range = range == MAP_FAILED ? NULL : range;
-    memory.protects = getenv("TG_EMULATED_PROTECT") != NULL;
-    return memory.range != NULL;
-}
-
-/* Takes the first gap that is long enough. */
-static uint8_t *take(uint64_t len)
-{
-    block *b = malloc(sizeof *b), **at = &memory.blocks;
-    if (b == NULL || !reserve() || len > RANGE_LEN / 2) {
-        free(b);
-        return NULL;
-    }
-    uint8_t *start = memory.range;
-    for (; *at != NULL && (uint64_t)((*at)->start - start) < space_of(len); at = &(*at)->next) {
-        start = (*at)->start + space_of((*at)->len);
-    }
-    uint64_t end = (uint64_t)(start - memory.range) + space_of(len);
-    if (end > RANGE_LEN) {
-        free(b);
-        return NULL;
-    }
-    *b = (block){.start = start, .len = len, .next = *at};
-    *at = b;
-    unlock();
-    if (end > memory.top) {
-        memory.top = (end + PAGE - 1) / PAGE * PAGE;
-    }
-    memset(start, NEW, len);
-    memset(start + len, AFTER, space_of(len) - len);
-    lock();
-    return start;
-}
-
-static void give_back(const void *start)
-{
-    block **at = &memory.blocks;
-    while (*at != NULL && (*at)->start != start) {
-        at = &(*at)->next;
-    }
-    block *b = *at;
-    if (b == NULL) {
-        give_up("memory is released that is not in use");
-        return;
-    }
-    unlock();
-    for (uint64_t i = b->len; i < space_of(b->len); i++) {
-        if (b->start[i] != AFTER) {
-            give_up("a kernel has written after the end of a block");
-        }
-    }
-    lock();
-    *at = b->next;
-    free(b);
-}
+static int captures; /* the stream counts as captured */
 
 static void refuse_capture(int is_bad)
 {
-    if (memory.captures && is_bad) {
-        give_up("a CUDA graph cannot hold this");
+    if (captures && is_bad) {
+        tg_emulated_give_up("a CUDA graph cannot hold this");
     }
 }
 
 void tg_emulated_capture(int is_on)
 {
-    memory.captures = is_on;
+    captures = is_on;
 }
 
 int tg_gpu_call_is_capturing(void *stream)
 {
     (void)stream;
-    return memory.captures;
+    return captures;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------------- */
@@ -211,55 +55,75 @@ void tg_gpu_call_enter(int ordinal)
 int tg_gpu_call_acquire(void **out, uint64_t len, int pinned, const char **why)
 {
     refuse_capture(1);
-    pthread_mutex_lock(&memory.lock);
-    int fails = ++memory.acquired == memory.fail_at;
-    *out = fails ? NULL : pinned ? malloc(len) : take(len);
-    memory.held += *out != NULL;
-    pthread_mutex_unlock(&memory.lock);
+    *out = tg_emulated_take(len, pinned);
     *why = "out of memory";
-    if (*out != NULL && pinned) {
-        memset(*out, NEW, len);
-    }
     return *out == NULL;
 }
 
-void tg_gpu_call_release(void *memory_of, int pinned)
+/* Waits for all that is under way, as CUDA does. */
+void tg_gpu_call_release(void *block, int pinned)
 {
-    pthread_mutex_lock(&memory.lock);
-    memory.held--;
-    if (pinned) {
-        free(memory_of);
-    } else {
-        give_back(memory_of);
-    }
-    pthread_mutex_unlock(&memory.lock);
+    tg_emulated_do_all();
+    tg_emulated_give_back(block, pinned);
 }
 
+/* A copy, or a fill if there is no `from`. */
+typedef struct transfer {
+    void *to;
+    const void *from;
+    uint64_t len;
+    int byte;
+    uint8_t own[]; /* of a copy from pageable memory, whose bytes are taken at once */
+} transfer;
+
+static void do_transfer(void *context)
+{
+    transfer *t = context;
+    bool is_fill = t->from == NULL, checks_to = is_fill || tg_emulated_is_device(t->to);
+    if ((checks_to && !tg_emulated_has(t->to, t->len)) ||
+        (!is_fill && tg_emulated_is_device(t->from) && !tg_emulated_has(t->from, t->len))) {
+        tg_emulated_give_up("what is copied or filled is not inside a block");
+    }
+    tg_emulated_unlock();
+    if (is_fill) {
+        memset(t->to, t->byte, t->len);
+    } else {
+        memmove(t->to, t->from, t->len);
+    }
+    tg_emulated_lock();
+    free(t);
+}
+
+static void put_transfer(void *to, const void *from, int byte, uint64_t len, int takes, void *stream)
+{
+    transfer *t = malloc(sizeof *t + (takes ? len : 0));
+    if (t == NULL) {
+        tg_emulated_give_up("there is no memory for a copy");
+        return;
+    }
+    *t = (transfer){.to = to, .from = takes ? t->own : from, .len = len, .byte = byte};
+    if (takes) {
+        memcpy(t->own, from, len);
+    }
+    tg_emulated_put(stream, do_transfer, t);
+}
+
+/* Copies to pageable memory are done when the call returns. */
 void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream)
 {
-    (void)stream;
-    refuse_capture(!is_device(to) || !is_device(from));
-    pthread_mutex_lock(&memory.lock);
-    if ((is_device(to) && block_of(to, len) == NULL) || (is_device(from) && block_of(from, len) == NULL)) {
-        give_up("a copy is not inside a block");
+    bool is_to_late = tg_emulated_is_device(to), is_from_late = tg_emulated_is_device(from);
+    refuse_capture(!is_to_late || !is_from_late);
+    is_to_late = is_to_late || tg_emulated_is_pinned(to);
+    is_from_late = is_from_late || tg_emulated_is_pinned(from);
+    put_transfer(to, from, 0, len, !is_from_late && tg_emulated_is_late(), stream);
+    if (!is_to_late) {
+        tg_emulated_do(stream, UINT64_MAX);
     }
-    unlock();
-    pthread_mutex_unlock(&memory.lock);
-    memmove(to, from, len);
-    tg_emulated_lock();
 }
 
 void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream)
 {
-    (void)stream;
-    pthread_mutex_lock(&memory.lock);
-    if (block_of(to, len) == NULL && (is_device(to) || !memory.reaches_all)) {
-        give_up("memory that is filled is not inside a block");
-    }
-    unlock();
-    pthread_mutex_unlock(&memory.lock);
-    memset(to, byte, len);
-    tg_emulated_lock();
+    put_transfer(to, NULL, byte, len, 0, stream);
 }
 
 static _Atomic uint64_t waits;
@@ -271,9 +135,9 @@ uint64_t tg_emulated_waits(void)
 
 int tg_gpu_call_wait(void *stream, const char **why)
 {
-    (void)stream;
     waits++;
     refuse_capture(1);
+    tg_emulated_do(stream, UINT64_MAX);
     *why = NULL;
     return 0;
 }
@@ -287,16 +151,15 @@ int tg_gpu_call_overlaps(int ordinal)
 int tg_gpu_call_can_use(const void *at, int ordinal)
 {
     (void)ordinal;
-    pthread_mutex_lock(&memory.lock);
-    int can = block_of(at, 1) != NULL || (memory.reaches_all && at != NULL && !is_device(at));
-    pthread_mutex_unlock(&memory.lock);
-    return can;
+    return tg_emulated_has(at, 1);
 }
 
-/* ---- streams: what kernels and copies do is done at once; others may put work on a stream that takes time (stream.h) ---------- */
+/* ---- streams: kernels and copies are done at once, or late (late.h); others may put work on a stream that takes time (stream.h) ----- */
 
 typedef struct emulated_mark {
-    tg_emulated_stream *stream; /* NULL: nothing on it takes time */
+    void *stream;
+    uint64_t late;              /* steps that were put on the stream before the mark */
+    tg_emulated_stream *others; /* NULL: nothing else on it takes time */
     uint64_t at;
 } emulated_mark;
 
@@ -313,6 +176,7 @@ int tg_gpu_call_new_stream(void **out, const char **why)
 
 void tg_gpu_call_free_stream(void *stream)
 {
+    tg_emulated_do(stream, UINT64_MAX);
     free(stream);
 }
 
@@ -333,16 +197,20 @@ int tg_gpu_call_mark(void *mark, void *stream, const char **why)
     emulated_mark *m = mark;
     tg_emulated_stream *s = stream;
     *why = NULL;
-    m->stream = s != NULL && s->magic == TG_EMULATED_STREAM ? s : NULL;
-    m->at = m->stream != NULL ? atomic_load(&m->stream->put) : 0;
+    m->stream = stream;
+    m->late = tg_emulated_put_n(stream);
+    m->others = s != NULL && s->magic == TG_EMULATED_STREAM ? s : NULL;
+    m->at = m->others != NULL ? atomic_load(&m->others->put) : 0;
     return 0;
 }
 
 int tg_gpu_call_follow(void *stream, void *mark, const char **why)
 {
-    (void)stream;
-    (void)mark;
+    const emulated_mark *m = mark;
     *why = NULL;
+    if (tg_emulated_is_late() && m->late > 0) {
+        tg_emulated_follow(stream, m->stream, m->late);
+    }
     return 0;
 }
 
@@ -350,47 +218,31 @@ int tg_gpu_call_passed(void *mark, const char **why)
 {
     const emulated_mark *m = mark;
     *why = NULL;
-    return m->stream != NULL && atomic_load(&m->stream->done) < m->at;
+    if (!tg_emulated_is_done(m->stream, m->late)) {
+        tg_emulated_do_one(m->stream); /* by the next time, or a later one */
+        return 1;
+    }
+    return m->others != NULL && atomic_load(&m->others->done) < m->at;
 }
 
 int tg_gpu_call_idle(void *stream, const char **why)
 {
-    (void)stream; /* the GPU's own, on which kernels and copies are done when they are put */
     *why = NULL;
+    if (!tg_emulated_is_done(stream, tg_emulated_put_n(stream))) {
+        tg_emulated_do_one(stream);
+        return 1;
+    }
     return 0;
 }
 
 int tg_gpu_call_await(void *mark, const char **why)
 {
+    const emulated_mark *m = mark;
     waits++;
     refuse_capture(1);
+    tg_emulated_do(m->stream, m->late);
     while (tg_gpu_call_passed(mark, why) != 0) {
         sched_yield();
     }
     return 0;
-}
-
-/* ---- for tests --------------------------------------------------------------------------------------------------------- */
-
-void tg_emulated_fail(uint64_t nth)
-{
-    pthread_mutex_lock(&memory.lock);
-    memory.fail_at = nth == 0 ? 0 : memory.acquired + nth;
-    pthread_mutex_unlock(&memory.lock);
-}
-
-uint64_t tg_emulated_acquired(void)
-{
-    pthread_mutex_lock(&memory.lock);
-    uint64_t n = memory.acquired;
-    pthread_mutex_unlock(&memory.lock);
-    return n;
-}
-
-uint64_t tg_emulated_held(void)
-{
-    pthread_mutex_lock(&memory.lock);
-    uint64_t n = memory.held;
-    pthread_mutex_unlock(&memory.lock);
-    return n;
 }

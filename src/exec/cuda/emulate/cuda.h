@@ -10,9 +10,15 @@
 #define TG_EXEC_CUDA_EMULATE_CUDA_H
 
 #include <math.h>
+#include <new>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <tuple>
+#include <type_traits>
+
+#include "exec/cuda/emulate/late.h"
 
 #define __global__
 #define __device__
@@ -43,25 +49,50 @@ void *tg_emulated_shared(void);
 extern "C" void tg_emulated_let_others(void);
 extern "C" void tg_emulated_went_on(void);
 
-template <class Body> static void tg_emulated_call(void *body)
+/* A kernel with its arguments, which are copied when it is launched: it may run later. `together`: its blocks may wait for each other. */
+template <class... Expected> struct tg_emulated_kernel {
+    void (*kernel)(Expected...);
+    unsigned blocks, threads;
+    bool together;
+    size_t shared_len;
+    std::tuple<std::decay_t<Expected>...> given;
+
+    static void run_thread(void *context)
+    {
+        auto *self = static_cast<tg_emulated_kernel *>(context);
+        std::apply(self->kernel, self->given);
+    }
+
+    static void run(void *context)
+    {
+        auto *self = static_cast<tg_emulated_kernel *>(context);
+        if (self->together) {
+            tg_emulated_launch_together(self->blocks, self->threads, self->shared_len, run_thread, self);
+        } else {
+            tg_emulated_launch(self->blocks, self->threads, run_thread, self);
+        }
+        free(self);
+    }
+};
+
+template <class... Expected, class... Given>
+static void tg_emulated_put_kernel(void (*kernel)(Expected...), uint64_t blocks, unsigned threads, bool together, size_t shared_len, void *stream,
+                                   const Given &...given)
 {
-    (*static_cast<Body *>(body))();
+    using launched = tg_emulated_kernel<Expected...>;
+    static_assert(std::is_trivially_destructible<launched>::value, "it is freed without a destructor, for which there is no library");
+    void *memory = malloc(sizeof(launched));
+    if (memory == nullptr) {
+        abort();
+    }
+    tg_emulated_put(stream, launched::run, new (memory) launched{kernel, (unsigned)blocks, threads, together, shared_len, {static_cast<Expected>(given)...}});
 }
 
-#define TG_LAUNCH(kernel, blocks, threads, stream, ...)                                                             \
-    do {                                                                                                            \
-        auto tg_body = [&] { kernel(__VA_ARGS__); };                                                                \
-        (void)(stream);                                                                                             \
-        tg_emulated_launch((unsigned)(blocks), (unsigned)(threads), tg_emulated_call<decltype(tg_body)>, &tg_body); \
-    } while (0)
+#define TG_LAUNCH(kernel, blocks, threads, stream, ...) \
+    tg_emulated_put_kernel(kernel, (uint64_t)(blocks), (unsigned)(threads), false, 0, stream, __VA_ARGS__)
 
-#define TG_LAUNCH_TOGETHER(kernel, blocks, threads, shared_len, stream, ...)               \
-    do {                                                                                   \
-        auto tg_body = [&] { kernel(__VA_ARGS__); };                                       \
-        (void)(stream);                                                                    \
-        tg_emulated_launch_together((unsigned)(blocks), (unsigned)(threads), (shared_len), \
-                                    tg_emulated_call<decltype(tg_body)>, &tg_body);        \
-    } while (0)
+#define TG_LAUNCH_TOGETHER(kernel, blocks, threads, shared_len, stream, ...) \
+    tg_emulated_put_kernel(kernel, (uint64_t)(blocks), (unsigned)(threads), true, (shared_len), stream, __VA_ARGS__)
 
 /* ---- barriers and warp operations --------------------------------------------------------------------------------------- */
 
