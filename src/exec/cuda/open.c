@@ -103,7 +103,7 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
     TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
     TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
-    TG_TRY(tg_gpu_acquire(&s->list_first, gpu, need->lists ? (chunks + 1) * sizeof *s->list_first : 0, why));
+    TG_TRY(acquire_cleared(&s->list_first, gpu, need->lists ? (chunks + 1) * sizeof *s->list_first : 0, why));
     TG_TRY(tg_gpu_acquire(&s->ranges, gpu, need->lists ? chunks * sizeof *s->ranges : 0, why));
     bool lists = need->sparse && !run->only_decodes;
     TG_TRY(tg_gpu_acquire(&s->strip_places, gpu, lists ? n * sizeof *s->strip_places : 0, why));
