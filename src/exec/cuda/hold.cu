@@ -93,11 +93,11 @@ TG_DEVICE void sum_part(const tg_gpu_pass &p, hold_space &space)
     }
 }
 
-/* Values before the part, in the frame's leaf that is its first one. */
+/* Values before the part, in the frame's leaf that is its first one. One warp. */
 TG_DEVICE void hold_before(const tg_gpu_pass &p, hold_space &space)
 {
     const tg_round_tile &t = space.tiles[0];
-    int i = (int)(THREADS - 1 - threadIdx.x), n = min(t.before, (int)BEFORE);
+    int i = (int)(threadIdx.x % TG_WARP), n = min(t.before, (int)BEFORE);
     if (tg_source_has(t.source) && i < n) {
         space.values[BEFORE - 1 - i] = tg_round_load_in_place(p, t, -1 - i);
     }
@@ -113,10 +113,11 @@ TG_DEVICE bool look_at(tg_gpu_node &node, const volatile tg_gpu_node *at)
 }
 
 /* Tells the sums of the part, waits for those of all parts of the chunk, and fits the step. One warp. */
-TG_DEVICE void fit_step(const tg_gpu_pass &p, hold_space &space)
+TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, hold_space &space)
 {
     const uint64_t sign = 1ull << 63; /* of numbers that are not negative; it says that they are there */
     const tg_round_tile &t = space.tiles[0], &last = space.tiles[space.tile_n - 1];
+    const tg_gpu_minifloat f = space.step.rounding.f;
     uint32_t lane = threadIdx.x % TG_WARP, parts = space.parts;
     uint32_t n = (last.tile->from - t.tile->from + last.tile->n + TG_LEAF_N - 1) / TG_LEAF_N;
     tg_gpu_moments m = {0, 0, 0};
@@ -132,6 +133,8 @@ TG_DEVICE void fit_step(const tg_gpu_pass &p, hold_space &space)
         own->squares = (uint64_t)__double_as_longlong(m.squares) | sign;
         own->count = m.count + 1ull;
     }
+    tg_fit_load_shapes(space.shapes, shapes, f, lane, TG_WARP); /* meanwhile */
+    __syncwarp();
     tg_gpu_node node = {0, 0, 1};
     TG_AWAIT(__all_sync(TG_ALL_LANES, lane >= parts || look_at(node, &t.progress->nodes[lane])));
     double magnitudes = tree_of_lanes(__longlong_as_double((long long)(node.magnitudes & ~sign)), parts);
@@ -143,9 +146,10 @@ TG_DEVICE void fit_step(const tg_gpu_pass &p, hold_space &space)
     }
     magnitudes = __shfl_sync(TG_ALL_LANES, magnitudes, 0);
     squares = __shfl_sync(TG_ALL_LANES, squares, 0);
-    tg_gpu_fit fit = tg_fit_sums(space.step.rounding.f, magnitudes, squares, count, space.shapes);
+    tg_gpu_fit fit = tg_fit_sums(f, magnitudes, squares, count, space.shapes);
+    __syncwarp();
     if (lane == 0) {
-        space.step.rounding = tg_rounding_of(space.step.rounding.f, fit.step);
+        space.step.rounding = tg_rounding_of(f, fit.step);
         space.step.shape = fit.shape;
         if (space.part == 0) {
             uint8_t *side = p.space.out[t.tile->chunk] + p.space.views[t.tile->chunk].side;
@@ -309,10 +313,7 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
         return;
     }
     const bool counts = !BY_LEAVES && p.counts_early != 0;
-    tg_fit_load_shapes(space.shapes, shapes, space.step.rounding.f, threadIdx.x, THREADS);
-    if (BY_LEAVES) {
-        hold_before(p, space);
-    } else if (counts) {
+    if (counts) {
         for (uint32_t i = threadIdx.x; i < WARPS * SYMBOLS; i += THREADS) {
             space.counts[i] = 0;
         }
@@ -320,7 +321,9 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
     sum_part(p, space);
     __syncthreads();
     if (warp == 0) {
-        fit_step(p, space);
+        fit_step(p, shapes, space);
+    } else if (BY_LEAVES && warp == 1) {
+        hold_before(p, space);
     }
     __syncthreads();
     if (t.has_residual) {
