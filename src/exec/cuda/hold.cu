@@ -312,7 +312,7 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
     if (!t.is_mine) {
         return;
     }
-    const bool counts = !BY_LEAVES && p.counts_early != 0;
+    const bool counts = !BY_LEAVES && p.counts_early != 0 && t.u->coded != 0;
     if (counts) {
         for (uint32_t i = threadIdx.x; i < WARPS * SYMBOLS; i += THREADS) {
             space.counts[i] = 0;

@@ -77,6 +77,7 @@ static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         uint32_t pack = u->coded ? u->symbol : lists_signs ? TG_GPU_JOINT : TG_GPU_BITS;
         all.packs |= u->coded || u->plain_len == 0 ? 1u << pack : 0;
     }
+    all.counts = all.counts && all.coded;
     return has_values ? all : (tg_gpu_uses){.starts = all.starts, .sparse = all.sparse, .bins = all.bins};
 }
 
