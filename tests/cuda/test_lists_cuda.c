@@ -12,14 +12,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSOR_MAX = 5, N_MAX = 700000, STEP_N = 2, DAMAGE_N = 16, PLACES = 4 };
+enum { TENSOR_MAX = 5, STEP_N = 2, DAMAGE_N = 10, PLACES = 4 };
 
 typedef struct layout {
     size_t tensor_n;
     uint64_t lens[TENSOR_MAX];
 } layout;
 
-static const layout layouts[] = {{1, {600001}}, {5, {40000, 3, 1, 270000, 700}}, {1, {1}}};
+static const layout layouts[] = {{1, {300001}}, {5, {40000, 3, 1, 270000, 700}}, {1, {1}}};
 
 static const char *const recipes[] = {
     "adacomp",        "ef+topk@0.01",        "ef+topk@0.3+bf16",        "ef+topk@0.02+fp16+bitmap",
@@ -186,8 +186,96 @@ static void lists_are_added_as_on_the_cpu(void **state)
     }
 }
 
+/* ---- more chunks than kernels that find all of them at once can take ------------------------------------------------------------ */
+
+enum { MANY = 1100, EACH_MAX = 8, MANY_N = MANY * EACH_MAX };
+
+typedef struct many {
+    tg_tensor tensors[MANY];
+    char names[MANY][8];
+    uint64_t lens[MANY];
+    const void *grads[MANY], *device_grads[MANY];
+    float *sums[MANY], *device_sums[MANY];
+    float values[MANY_N], added[MANY_N], back[MANY_N];
+} many;
+
+static void place_many(many *m, float *device_values, float *device_added)
+{
+    for (uint32_t t = 0, at = 0; t < MANY; at += (uint32_t)m->lens[t++]) {
+        snprintf(m->names[t], sizeof m->names[t], "t%u", t);
+        m->lens[t] = 1 + t % EACH_MAX;
+        m->tensors[t] = (tg_tensor){.name = m->names[t], .dtype = TG_FP32, .dims = &m->lens[t], .dim_n = 1};
+        m->grads[t] = m->values + at;
+        m->sums[t] = m->added + at;
+        m->device_grads[t] = device_values + at;
+        m->device_sums[t] = device_added + at;
+    }
+}
+
+static void try_many(many *m, tg_device *device, const char *recipe)
+{
+    tg_codec *host = NULL, *gpu = NULL;
+    tg_options opt = TG_OPTIONS_INIT;
+    test_random r = {.state = 5};
+    float *device_values = NULL, *device_added = NULL;
+    uint8_t *device_frame = NULL;
+    MUST(tg_cuda_acquire((void **)&device_values, device, sizeof m->values, why));
+    MUST(tg_cuda_acquire((void **)&device_added, device, sizeof m->added, why));
+    MUST(tg_cuda_fill(device, device_added, 0, sizeof m->added, why));
+    memset(m->added, 0, sizeof m->added);
+    place_many(m, device_values, device_added);
+    MUST(tg_codec_new(&host, recipe, m->tensors, MANY, &opt, why));
+    opt.device = device;
+    MUST(tg_codec_new(&gpu, recipe, m->tensors, MANY, &opt, why));
+    size_t cap = tg_encode_bound(host), len = 0, gpu_len = 0;
+    uint8_t *frame = malloc(cap), *back = malloc(cap);
+    assert_true(frame != NULL && back != NULL);
+    MUST(tg_cuda_acquire((void **)&device_frame, device, cap, why));
+    for (uint64_t step = 0; step < STEP_N; step++) {
+        for (size_t i = 0; i < MANY_N; i++) {
+            m->values[i] = test_gaussian(&r);
+        }
+        MUST(tg_cuda_copy(device, device_values, m->values, sizeof m->values, why));
+        MUST(tg_encode(&len, host, frame, cap, step, m->grads, why));
+        MUST(tg_encode(&gpu_len, gpu, device_frame, cap, step, m->device_grads, why));
+        MUST(tg_cuda_copy(device, back, device_frame, gpu_len, why));
+        MUST(tg_cuda_wait(device, why));
+        assert_int_equal(len, gpu_len);
+        assert_memory_equal(frame, back, len);
+        MUST(tg_decode_add(host, m->sums, 0.5f, frame, len, why));
+        MUST(tg_decode_add(gpu, m->device_sums, 0.5f, device_frame, len, why));
+        frame[len - 20] ^= 1;
+        MUST(tg_cuda_copy(device, device_frame, frame, len, why));
+        MUST_FAIL(TG_E_FRAME, "damaged", tg_decode_add(gpu, m->device_sums, 0.5f, device_frame, len, why));
+        MUST(tg_cuda_copy(device, m->back, device_added, sizeof m->added, why));
+        MUST(tg_cuda_wait(device, why));
+        assert_memory_equal(m->back, m->added, sizeof m->added);
+    }
+    tg_codec_free(gpu);
+    tg_codec_free(host);
+    tg_cuda_release(device, device_frame);
+    tg_cuda_release(device, device_added);
+    tg_cuda_release(device, device_values);
+    free(frame);
+    free(back);
+}
+
+static void frames_of_many_chunks_are_those_of_the_cpu(void **state)
+{
+    static const char *const of_many[] = {"adacomp", "ef+topk@0.3", "ef+randomblock@0.4", "ef+topk@0.3+fp16+lossless"};
+    static many m;
+    tg_device *device = NULL;
+    (void)state;
+    MUST(tg_cuda_open(&device, 0, NULL, why));
+    for (size_t i = 0; i < sizeof of_many / sizeof *of_many; i++) {
+        try_many(&m, device, of_many[i]);
+    }
+    tg_cuda_close(device);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lists_are_added_as_on_the_cpu)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frames_of_many_chunks_are_those_of_the_cpu),
+                                       cmocka_unit_test(lists_are_added_as_on_the_cpu)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ extern "C" void tg_gpu_add_sparse(const tg_gpu_pass *p, const uint8_t *body, flo
 
 /* ---- lists that are checked and added at once -------------------------------------------------------------------------------- */
 
-enum { ADDERS = 256, ADDER_BLOCKS = 264 };
+enum { ADDERS = 256, ADDER_BLOCKS = 528 };
 
 /* The chunk of the pass that value `number` of all lists is in. */
 TG_DEVICE uint32_t chunk_of(const uint32_t *first, uint32_t chunk_n, uint32_t number)
@@ -116,13 +116,14 @@ __global__ static void __launch_bounds__(ADDERS, 2)
     add_lists(const __grid_constant__ tg_gpu_pass p, const uint8_t *body, float weight)
 {
     __shared__ uint32_t first[TG_GPU_LISTS_MAX + 1];
-    if (!tg_may_add(p)) {
-        return;
-    }
-    for (uint32_t i = threadIdx.x; i <= p.chunk_n; i += ADDERS) {
+    const bool may_add = tg_may_add(p);
+    for (uint32_t i = threadIdx.x; i <= p.chunk_n; i += ADDERS) { /* both loads are under way together */
         first[i] = p.space.list_first[i];
     }
     __syncthreads();
+    if (!may_add) {
+        return;
+    }
     const uint32_t total = first[p.chunk_n], step = gridDim.x * ADDERS;
     for (uint32_t from = blockIdx.x * ADDERS + threadIdx.x; from < total; from += AT_ONCE * step) {
         float *to[AT_ONCE], value[AT_ONCE], sum[AT_ONCE];

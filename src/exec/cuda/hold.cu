@@ -2,8 +2,7 @@
  * gradient + residual goes to shared memory while moments are summed, and is rounded there when the step is known. The step is fitted to
  * a chunk: each block leaves the sums of its part, waits for those of the others, and fits the step itself.
  *
- * Blocks take their numbers in the order in which they run. So those of the first chunk that is not done run all at once, or will do so
- * when others end, as long as the GPU runs TG_GPU_PARTS of them at a time.
+ * The blocks of a chunk are a cluster, so the GPU runs them at the same time, whatever else it runs.
  *
  * Symbols of whole bytes go to the frame, leaf by leaf, each of which is hashed; others to space.symbols, and those that are going to be
  * coded are counted. */
@@ -38,25 +37,20 @@ typedef struct hold_space {
 
 static_assert(BLOCKS * (sizeof(hold_space) + 1024) <= 228 * 1024, "so many blocks fit, with what CUDA reserves for each");
 
-/* Takes the next number, and finds the tiles of the part. One warp. */
+/* Finds the tiles of the part; none if it is empty. One warp. */
 template <bool BY_LEAVES> TG_DEVICE void take_part(const tg_gpu_pass &p, hold_space &space)
 {
-    uint32_t number = 0, lane = threadIdx.x % TG_WARP;
-    if (lane == 0) {
-        number = atomicAdd(p.space.next_tile, 1u);
-        if (number + 1 == gridDim.x) {
-            *p.space.next_tile = 0;
-        }
-    }
-    number = __shfl_sync(TG_ALL_LANES, number, 0);
-    const tg_gpu_part part = p.parts[number];
+    uint32_t lane = threadIdx.x % TG_WARP;
+    const tg_gpu_part part = p.parts[blockIdx.x];
     const uint32_t tile = part.tile - p.parts[0].tile;
     if (lane < part.tile_n) {
         space.tiles[lane] = tg_round_tile_of(p, p.tiles + (tile + lane), BY_LEAVES);
     }
     if (lane == 0) {
-        const tg_round_tile &t = space.tiles[0];
         space.tile_n = part.tile_n;
+    }
+    if (lane == 0 && part.tile_n > 0) {
+        const tg_round_tile &t = space.tiles[0];
         space.part = t.tile->from / (TILES * TILE);
         space.parts = (t.tiles + TILES - 1) / TILES;
         space.step.rounding.f = tg_minifloat_of(*t.u);
@@ -93,11 +87,11 @@ TG_DEVICE void sum_part(const tg_gpu_pass &p, hold_space &space)
     }
 }
 
-/* Values before the part, in the frame's leaf that is its first one. */
+/* Values before the part, in the frame's leaf that is its first one. One warp. */
 TG_DEVICE void hold_before(const tg_gpu_pass &p, hold_space &space)
 {
     const tg_round_tile &t = space.tiles[0];
-    int i = (int)(THREADS - 1 - threadIdx.x), n = min(t.before, (int)BEFORE);
+    int i = (int)(threadIdx.x % TG_WARP), n = min(t.before, (int)BEFORE);
     if (tg_source_has(t.source) && i < n) {
         space.values[BEFORE - 1 - i] = tg_round_load_in_place(p, t, -1 - i);
     }
@@ -113,10 +107,11 @@ TG_DEVICE bool look_at(tg_gpu_node &node, const volatile tg_gpu_node *at)
 }
 
 /* Tells the sums of the part, waits for those of all parts of the chunk, and fits the step. One warp. */
-TG_DEVICE void fit_step(const tg_gpu_pass &p, hold_space &space)
+TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, hold_space &space)
 {
     const uint64_t sign = 1ull << 63; /* of numbers that are not negative; it says that they are there */
     const tg_round_tile &t = space.tiles[0], &last = space.tiles[space.tile_n - 1];
+    const tg_gpu_minifloat f = space.step.rounding.f;
     uint32_t lane = threadIdx.x % TG_WARP, parts = space.parts;
     uint32_t n = (last.tile->from - t.tile->from + last.tile->n + TG_LEAF_N - 1) / TG_LEAF_N;
     tg_gpu_moments m = {0, 0, 0};
@@ -132,6 +127,8 @@ TG_DEVICE void fit_step(const tg_gpu_pass &p, hold_space &space)
         own->squares = (uint64_t)__double_as_longlong(m.squares) | sign;
         own->count = m.count + 1ull;
     }
+    tg_fit_load_shapes(space.shapes, shapes, f, lane, TG_WARP); /* meanwhile */
+    __syncwarp();
     tg_gpu_node node = {0, 0, 1};
     TG_AWAIT(__all_sync(TG_ALL_LANES, lane >= parts || look_at(node, &t.progress->nodes[lane])));
     double magnitudes = tree_of_lanes(__longlong_as_double((long long)(node.magnitudes & ~sign)), parts);
@@ -143,9 +140,10 @@ TG_DEVICE void fit_step(const tg_gpu_pass &p, hold_space &space)
     }
     magnitudes = __shfl_sync(TG_ALL_LANES, magnitudes, 0);
     squares = __shfl_sync(TG_ALL_LANES, squares, 0);
-    tg_gpu_fit fit = tg_fit_sums(space.step.rounding.f, magnitudes, squares, count, space.shapes);
+    tg_gpu_fit fit = tg_fit_sums(f, magnitudes, squares, count, space.shapes);
+    __syncwarp();
     if (lane == 0) {
-        space.step.rounding = tg_rounding_of(space.step.rounding.f, fit.step);
+        space.step.rounding = tg_rounding_of(f, fit.step);
         space.step.shape = fit.shape;
         if (space.part == 0) {
             uint8_t *side = p.space.out[t.tile->chunk] + p.space.views[t.tile->chunk].side;
@@ -305,14 +303,11 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
     }
     __syncthreads();
     const tg_round_tile &t = space.tiles[0];
-    if (!t.is_mine) {
+    if (space.tile_n == 0 || !t.is_mine) {
         return;
     }
-    const bool counts = !BY_LEAVES && p.counts_early != 0;
-    tg_fit_load_shapes(space.shapes, shapes, space.step.rounding.f, threadIdx.x, THREADS);
-    if (BY_LEAVES) {
-        hold_before(p, space);
-    } else if (counts) {
+    const bool counts = !BY_LEAVES && p.counts_early != 0 && t.u->coded != 0;
+    if (counts) {
         for (uint32_t i = threadIdx.x; i < WARPS * SYMBOLS; i += THREADS) {
             space.counts[i] = 0;
         }
@@ -320,7 +315,9 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
     sum_part(p, space);
     __syncthreads();
     if (warp == 0) {
-        fit_step(p, space);
+        fit_step(p, shapes, space);
+    } else if (BY_LEAVES && warp == 1) {
+        hold_before(p, space);
     }
     __syncthreads();
     if (t.has_residual) {
@@ -342,28 +339,30 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
 /* ---- launches ------------------------------------------------------------------------------------------------------------ */
 
 #if defined(__CUDACC__)
-/* How many blocks of a kernel the GPU that is current runs at once; 0 if fewer than two on a multiprocessor. */
-template <class Kernel> static int blocks_at_once(Kernel *kernel)
+/* How many clusters of a kernel the GPU that is current runs at once; 0 if it has no clusters of that size. */
+template <class Kernel> static int clusters_at_once(Kernel *kernel)
 {
-    int device = 0, processors = 0, each = 0;
+    cudaLaunchAttribute cluster;
+    cudaLaunchConfig_t config = tg_config_together(&cluster, TG_GPU_PARTS, TG_GPU_PARTS, THREADS, sizeof(hold_space), nullptr);
+    int device = 0, major = 0, n = 0;
     bool can = cudaGetDevice(&device) == cudaSuccess &&
-               cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess &&
+               cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9 &&
                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)sizeof(hold_space)) ==
                    cudaSuccess &&
                cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                     cudaSharedmemCarveoutMaxShared) == cudaSuccess &&
-               cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, THREADS, sizeof(hold_space)) == cudaSuccess;
+               cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) == cudaSuccess &&
+               cudaOccupancyMaxActiveClusters(&n, kernel, &config) == cudaSuccess;
     if (!can) {
         (void)cudaGetLastError();
     }
-    return can && each >= 2 ? each * processors : 0;
+    return can ? n : 0;
 }
 
-/* Several times the blocks of a chunk, since other kernels may have their share of the GPU. */
 static bool has_space(void)
 {
-    const int least = 4 * TG_GPU_PARTS;
-    return blocks_at_once(hold_parts<false>) >= least && blocks_at_once(hold_parts<true>) >= least;
+    const int least = 4; /* with fewer it would not pay */
+    return clusters_at_once(hold_parts<false>) >= least && clusters_at_once(hold_parts<true>) >= least;
 }
 #else
 static bool has_space(void)
@@ -380,12 +379,12 @@ extern "C" int tg_gpu_can_hold(void)
 
 void tg_launch_hold_tiles(const tg_gpu_pass *p)
 {
-    TG_LAUNCH_TOGETHER(hold_parts<false>, p->part_n, THREADS, sizeof(hold_space), p->stream, *p, tg_shapes_for_kernels(),
-                       nullptr, 0);
+    TG_LAUNCH_TOGETHER(hold_parts<false>, TG_GPU_PARTS, p->part_n, THREADS, sizeof(hold_space), p->stream, *p,
+                       tg_shapes_for_kernels(), nullptr, 0u);
 }
 
 void tg_launch_hold_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
-    TG_LAUNCH_TOGETHER(hold_parts<true>, p->part_n, THREADS, sizeof(hold_space), p->stream, *p, tg_shapes_for_kernels(),
-                       hashes, leaf_cap);
+    TG_LAUNCH_TOGETHER(hold_parts<true>, TG_GPU_PARTS, p->part_n, THREADS, sizeof(hold_space), p->stream, *p,
+                       tg_shapes_for_kernels(), hashes, leaf_cap);
 }

@@ -15,13 +15,35 @@
     } while (0)
 /* Blocks that may wait for each other (TG_AWAIT), with dynamic shared memory alone. They take their numbers in the order in which they run,
  * and whoever launches them has found out that the GPU runs as many at once as wait for each other. */
-#define TG_LAUNCH_TOGETHER(kernel, blocks, threads, shared_len, stream, ...)                               \
-    do {                                                                                                   \
-        unsigned tg_blocks = (unsigned)(blocks);                                                           \
-        if (tg_blocks > 0) {                                                                               \
-            kernel<<<tg_blocks, (unsigned)(threads), (shared_len), (cudaStream_t)(stream)>>>(__VA_ARGS__); \
-        }                                                                                                  \
-    } while (0)
+/* Every `together` blocks, side by side, are a cluster: they run at the same time, so they may wait for each other. */
+static inline cudaLaunchConfig_t tg_config_together(cudaLaunchAttribute *cluster, unsigned together, uint64_t blocks, unsigned threads,
+                                                    size_t shared_len, void *stream)
+{
+    *cluster = {};
+    cluster->id = cudaLaunchAttributeClusterDimension;
+    cluster->val.clusterDim.x = together;
+    cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_len;
+    config.stream = (cudaStream_t)stream;
+    config.attrs = cluster;
+    config.numAttrs = 1;
+    return config;
+}
+template <class... Expected, class... Given>
+static inline void tg_launch_together(void (*kernel)(Expected...), unsigned together, uint64_t blocks, unsigned threads,
+                                      size_t shared_len, void *stream, const Given &...given)
+{
+    cudaLaunchAttribute cluster;
+    cudaLaunchConfig_t config = tg_config_together(&cluster, together, blocks, threads, shared_len, stream);
+    if (blocks > 0) {
+        (void)cudaLaunchKernelEx(&config, kernel, given...); /* the next wait reports what is wrong */
+    }
+}
+#define TG_LAUNCH_TOGETHER(kernel, together, blocks, threads, shared_len, stream, ...) \
+    tg_launch_together(kernel, together, blocks, threads, shared_len, stream, __VA_ARGS__)
 #else
 #include "exec/cuda/emulate/cuda.h"
 #endif

@@ -40,50 +40,6 @@ static tg_status acquire_cleared(void *out, const tg_gpu *gpu, uint64_t len, tg_
     return TG_OK;
 }
 
-static tg_gpu_uses uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
-{
-    tg_gpu_uses all = {.fixed = true, .only_plain = true, .lists = true, .counts = true};
-    for (size_t i = 0; i < n; i++) {
-        const tg_gpu_unit *u = &units[i];
-        bool is_dense = u->coordinates == TG_AT_EVERY;
-        all.starts = all.starts || is_dense || u->route == TG_ROUTE_NONE;
-        all.only_plain = all.only_plain && u->route != TG_ROUTE_NONE && is_dense && u->plain_len != 0 && !u->coded;
-        if (u->route == TG_ROUTE_NONE) {
-            continue;
-        }
-        all.plain = all.plain || (is_dense && u->plain_len != 0);
-        all.symbols = all.symbols || u->plain_len == 0;
-        all.dense_symbols = all.dense_symbols || (is_dense && u->plain_len == 0);
-        bool is_listed = u->quantize == TG_GPU_SIGN && u->scale != TG_SCALE_MEAN; /* by the kernel that lists values */
-        all.quantizes_values = all.quantizes_values || (!is_dense && u->plain_len == 0 && !is_listed);
-        all.words = all.words || (u->plain_len != 0 && u->coded);
-        all.sparse = all.sparse || !is_dense;
-        bool is_scaled = u->route == TG_ROUTE_BINS && u->scale == TG_SCALE_BINS; /* likewise */
-        all.scales = all.scales || (u->scale != TG_SCALE_NONE && !is_scaled);
-        all.bins = all.bins || u->bin > 0;
-        all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
-        bool rounds = is_dense && (u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8);
-        all.rounds = all.rounds || rounds;
-        all.counts = all.counts && (rounds || !u->coded);
-        all.kinds |= u->kinds;
-        uint64_t slot_len = tg_gpu_quantize_scratch(u);
-        all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
-        all.coded = all.coded || u->coded;
-        all.velocities = all.velocities || u->planes > 1;
-        all.fixed = all.fixed && is_dense && !u->coded && u->header_len == 0;
-        all.packs |= u->plain_len == 0 && !tg_gpu_rounds_leaves(u) ? TG_GPU_PACKS_LEAVES : 0;
-        all.packs |= tg_gpu_rounds_leaves(u) ? TG_GPU_ROUNDS_LEAVES : 0;
-        bool lists_signs = u->coordinates == TG_AT_INDICES && u->quantize == TG_GPU_SIGN;
-        uint32_t pack = u->coded ? u->symbol : lists_signs ? TG_GPU_JOINT : TG_GPU_BITS;
-        all.packs |= u->coded || u->plain_len == 0 ? 1u << pack : 0;
-        bool is_block = u->coordinates == TG_AT_DRAWN && u->select == TG_GPU_SELECT_RANDOMBLOCK;
-        bool has_places = is_dense || u->coordinates == TG_AT_INDICES || is_block; /* in the frame, or by its step */
-        all.lists = all.lists && !u->coded && has_places && (u->plain_len != 0 || (lists_signs && !is_dense));
-    }
-    all.lists = all.lists && all.sparse;
-    return has_values ? all : (tg_gpu_uses){.starts = all.starts, .sparse = all.sparse, .bins = all.bins};
-}
-
 static uint64_t staging_len(const tg_plan *plan)
 {
     uint64_t len = 0;
@@ -106,7 +62,7 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     TG_TRY(tg_gpu_acquire(&s->words, gpu, need->words ? 4 * n : 0, why));
     TG_TRY(tg_gpu_acquire(&s->values, gpu, need->sparse ? n * sizeof *s->values : 0, why));
     TG_TRY(tg_gpu_acquire(&s->positions, gpu, need->sparse ? n * sizeof *s->positions : 0, why));
-    TG_TRY(tg_gpu_acquire(&s->list_first, gpu, need->lists ? (chunks + 1) * sizeof *s->list_first : 0, why));
+    TG_TRY(acquire_cleared(&s->list_first, gpu, need->lists ? (chunks + 1) * sizeof *s->list_first : 0, why));
     TG_TRY(tg_gpu_acquire(&s->ranges, gpu, need->lists ? chunks * sizeof *s->ranges : 0, why));
     bool lists = need->sparse && !run->only_decodes;
     TG_TRY(tg_gpu_acquire(&s->strip_places, gpu, lists ? n * sizeof *s->strip_places : 0, why));
@@ -321,7 +277,7 @@ static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail
     tg_gpu_fill_pieces(t->pieces, l);
     tg_gpu_fill_chunks(t->chunks, plan);
     (void)tg_gpu_fill_tiles(t->tiles, run->tile_first, plan);
-    run->uses = uses_of(t->units, l->unit_n, (plan->holds & TG_HAS_VALUES) != 0);
+    run->uses = tg_gpu_uses_of(t->units, l->unit_n, (plan->holds & TG_HAS_VALUES) != 0);
     if (has_few_plain(run)) {
         TG_TRY(tg_acquire(&run->plain_first, a, chunks + 1, sizeof *run->plain_first, why));
         uint32_t plain_n = tg_gpu_fill_plain_tiles(NULL, run->plain_first, plan);

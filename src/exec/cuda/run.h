@@ -161,6 +161,9 @@ uint32_t tg_gpu_fill_parts(tg_gpu_part *out, uint32_t *first, const uint32_t *ti
 /* Leaves of all chunks likewise, of those of fixed length. */
 uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *plan);
 
+/* What n units need together. */
+tg_gpu_uses tg_gpu_uses_of(const tg_gpu_unit *units, size_t n, bool has_values);
+
 /* The part of a unit's recipe that has no kernel; NULL: all have one. */
 const char *tg_gpu_lacks(const tg_gpu_unit *unit);
 

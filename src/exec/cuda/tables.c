@@ -169,8 +169,9 @@ uint32_t tg_gpu_fill_parts(tg_gpu_part *out, uint32_t *first, const uint32_t *ti
     uint32_t n = 0;
     for (size_t i = 0; i < grid->first[grid->cells]; i++) {
         first[i] = n;
-        for (uint32_t tile = tile_first[i]; tile < tile_first[i + 1]; tile += TG_GPU_PART_TILES, n++) {
-            uint32_t left = tile_first[i + 1] - tile;
+        for (uint32_t part = 0; part < TG_GPU_PARTS; part++, n++) {
+            uint32_t tile = tile_first[i] + part * TG_GPU_PART_TILES;
+            uint32_t left = tile < tile_first[i + 1] ? tile_first[i + 1] - tile : 0;
             if (out != NULL) {
                 out[n] = (tg_gpu_part){tile, left < TG_GPU_PART_TILES ? left : TG_GPU_PART_TILES};
             }
@@ -207,4 +208,51 @@ const char *tg_gpu_lacks(const tg_gpu_unit *u)
     const char *part = tg_gpu_quantize_lacks(u);
     part = part != NULL ? part : tg_gpu_select_lacks(u);
     return part != NULL ? part : tg_gpu_pack_lacks(u);
+}
+
+/* ---- what is needed ------------------------------------------------------------------------------------------------------ */
+
+tg_gpu_uses tg_gpu_uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
+{
+    tg_gpu_uses all = {.fixed = true, .only_plain = true, .lists = true, .counts = true};
+    for (size_t i = 0; i < n; i++) {
+        const tg_gpu_unit *u = &units[i];
+        bool is_dense = u->coordinates == TG_AT_EVERY;
+        all.starts = all.starts || is_dense || u->route == TG_ROUTE_NONE;
+        all.only_plain = all.only_plain && u->route != TG_ROUTE_NONE && is_dense && u->plain_len != 0 && !u->coded;
+        if (u->route == TG_ROUTE_NONE) {
+            continue;
+        }
+        all.plain = all.plain || (is_dense && u->plain_len != 0);
+        all.symbols = all.symbols || u->plain_len == 0;
+        all.dense_symbols = all.dense_symbols || (is_dense && u->plain_len == 0);
+        bool is_listed = u->quantize == TG_GPU_SIGN && u->scale != TG_SCALE_MEAN; /* by the kernel that lists values */
+        all.quantizes_values = all.quantizes_values || (!is_dense && u->plain_len == 0 && !is_listed);
+        all.words = all.words || (u->plain_len != 0 && u->coded);
+        all.sparse = all.sparse || !is_dense;
+        bool is_scaled = u->route == TG_ROUTE_BINS && u->scale == TG_SCALE_BINS; /* likewise */
+        all.scales = all.scales || (u->scale != TG_SCALE_NONE && !is_scaled);
+        all.bins = all.bins || u->bin > 0;
+        all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
+        bool rounds = is_dense && (u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8);
+        all.rounds = all.rounds || rounds;
+        all.counts = all.counts && (rounds || !u->coded);
+        all.kinds |= u->kinds;
+        uint64_t slot_len = tg_gpu_quantize_scratch(u);
+        all.slot_len = slot_len > all.slot_len ? slot_len : all.slot_len;
+        all.coded = all.coded || u->coded;
+        all.velocities = all.velocities || u->planes > 1;
+        all.fixed = all.fixed && is_dense && !u->coded && u->header_len == 0;
+        all.packs |= u->plain_len == 0 && !tg_gpu_rounds_leaves(u) ? TG_GPU_PACKS_LEAVES : 0;
+        all.packs |= tg_gpu_rounds_leaves(u) ? TG_GPU_ROUNDS_LEAVES : 0;
+        bool lists_signs = u->coordinates == TG_AT_INDICES && u->quantize == TG_GPU_SIGN;
+        uint32_t pack = u->coded ? u->symbol : lists_signs ? TG_GPU_JOINT : TG_GPU_BITS;
+        all.packs |= u->coded || u->plain_len == 0 ? 1u << pack : 0;
+        bool is_block = u->coordinates == TG_AT_DRAWN && u->select == TG_GPU_SELECT_RANDOMBLOCK;
+        bool has_places = is_dense || u->coordinates == TG_AT_INDICES || is_block; /* in the frame, or by its step */
+        all.lists = all.lists && !u->coded && has_places && (u->plain_len != 0 || (lists_signs && !is_dense));
+    }
+    all.lists = all.lists && all.sparse;
+    all.counts = all.counts && all.coded;
+    return has_values ? all : (tg_gpu_uses){.starts = all.starts, .sparse = all.sparse, .bins = all.bins};
 }

@@ -101,7 +101,7 @@ typedef struct tg_gpu_tile {
 } tg_gpu_tile;
 
 /* Up to TG_GPU_PART_TILES tiles of a chunk, side by side: what a block holds in shared memory (hold.cu). */
-enum { TG_GPU_PART_TILES = 4, TG_GPU_PARTS = 16 /* of a chunk, at most */ };
+enum { TG_GPU_PART_TILES = 4, TG_GPU_PARTS = 16 /* of a chunk; the last ones of a short chunk are empty */ };
 typedef struct tg_gpu_part {
     uint32_t tile, tile_n; /* the first, counted from that of the first part of the pass as in the table of the run */
 } tg_gpu_part;
