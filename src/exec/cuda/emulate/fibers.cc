@@ -1,4 +1,5 @@
-/* The threads of a block as fibers: each has a stack, and hands on to the next one where it must wait. */
+/* The threads of a block as fibers: each has a stack, and hands on to the next one where it must wait. They take turns by their numbers; with
+ * TG_EMULATED_ORDER=SEED in an order that is drawn again and again, so that a barrier that is missing shows. */
 #include "exec/cuda/emulate/cuda.h"
 
 #include "exec/cuda/emulate/calls.h"
@@ -135,6 +136,9 @@ struct block {
     uint64_t arrivals;    /* at barriers */
     unsigned predicates[2]; /* how many were not 0, at barriers, in turn */
     unsigned done;
+    unsigned order[THREADS_MAX]; /* in which threads take their turns */
+    unsigned place[THREADS_MAX]; /* of each of them there */
+    uint64_t draw;               /* 0: threads take turns by their numbers, blocks too */
     fiber scheduler;
     void (*body)(void *context);
     void *context;
@@ -148,16 +152,51 @@ bool can_run(const thread *t)
     return !t->is_done && (t->awaited == NULL || *t->awaited >= t->enough);
 }
 
+/* The place, from `from` on, of a thread that can run; that after the last one: there is none. */
+unsigned next_place(const block *b, unsigned from)
+{
+    while (from < blockDim.x && !can_run(&b->threads[b->order[from]])) {
+        from++;
+    }
+    return from;
+}
+
 /* Hands on to the next thread of the block that can run, or to the scheduler after the last one. */
 void hand_on(block *b, unsigned me)
 {
-    unsigned next = me + 1;
-    while (next < blockDim.x && !can_run(&b->threads[next])) {
-        next++;
-    }
-    threadIdx.x = next;
-    change(&b->threads[me].self, next < blockDim.x ? &b->threads[next].self : &b->scheduler);
+    unsigned place = next_place(b, b->place[me] + 1);
+    threadIdx.x = place < blockDim.x ? b->order[place] : blockDim.x;
+    change(&b->threads[me].self, place < blockDim.x ? &b->threads[threadIdx.x].self : &b->scheduler);
     threadIdx.x = me;
+}
+
+/* A number below n. */
+unsigned draw(block *b, unsigned n)
+{
+    b->draw = b->draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)((b->draw >> 33) % n);
+}
+
+/* Draws a new order, in which a warp may be far ahead of another one, and its lanes are in any order. Half of the time warps stay together. */
+void draw_order(block *b, unsigned threads)
+{
+    unsigned group = draw(b, 2) == 0 ? 1 : WARP, groups = threads / group, warps[THREADS_MAX];
+    for (unsigned g = 0; g < groups; g++) {
+        unsigned other = draw(b, g + 1);
+        warps[g] = warps[other];
+        warps[other] = g;
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        b->order[i] = warps[i / group] * group + (group > 1 && b->draw % 3 == 0 ? WARP - 1 - i % WARP : i % group);
+        b->place[b->order[i]] = i;
+    }
+}
+
+void set_order(block *b, unsigned threads)
+{
+    for (unsigned i = 0; i < threads; i++) {
+        b->order[i] = b->place[i] = i;
+    }
 }
 
 void run_thread()
@@ -197,16 +236,16 @@ void run_block(block *b, unsigned threads)
     }
     b->arrivals = b->done = 0;
     while (b->done < threads) {
-        unsigned first = 0;
-        while (first < threads && !can_run(&b->threads[first])) {
-            first++;
+        if (b->draw != 0) {
+            draw_order(b, threads);
         }
-        if (first == threads) {
+        unsigned place = next_place(b, 0);
+        if (place == threads) {
             threadIdx.x = 0;
             give_up("waits at a barrier that other threads do not reach");
         }
-        threadIdx.x = first;
-        change(&b->scheduler, &b->threads[first].self);
+        threadIdx.x = b->order[place];
+        change(&b->scheduler, &b->threads[threadIdx.x].self);
     }
 }
 
@@ -238,6 +277,8 @@ void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *co
             give_up("there is no memory for stacks");
         }
         b->stacks = (char *)stacks;
+        const char *seed = getenv("TG_EMULATED_ORDER");
+        b->draw = seed == NULL ? 0 : 1 + (uint64_t)strtoull(seed, NULL, 10);
     }
     if (threads == 0 || threads > THREADS_MAX || threads % WARP != 0) {
         give_up("a block must be of 1 to 32 whole warps");
@@ -247,6 +288,7 @@ void tg_emulated_launch(unsigned blocks, unsigned threads, void (*body)(void *co
     running = b;
     blockDim.x = threads;
     gridDim.x = blocks;
+    set_order(b, threads);
     tg_emulated_unlock();
     for (unsigned i = 0; i < blocks; i++) {
         blockIdx.x = i;
