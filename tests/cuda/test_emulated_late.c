@@ -81,6 +81,9 @@ static void step(workers *w, uint64_t number)
         for (size_t t = 0; t < TENSOR_N; t++) {
             MUST(tg_cuda_copy(w->caller, w->grads[r][t], world->models[r].grads[t], lens[t] * sizeof(float), why));
         }
+        if (getenv("TG_EMULATED_PAGEABLE") != NULL) { /* models are filled again before all is done */
+            MUST(tg_cuda_wait(w->caller, why));
+        }
         MUST(tg_cuda_follow(w->devices[r % STREAMS], w->own, why));
         MUST(tg_lockstep_begin(world->ranks[r], number, world->grads[r], r == 0, why));
     }

@@ -79,13 +79,14 @@ void tg_gpu_read_body(const tg_gpu_pass *p, const tg_run *run, const uint8_t *bo
     }
 }
 
-/* Views of a body on the device, to be downloaded unless their length is known. Those of a body of known length are uploaded once;
- * `views` is space for them. */
+/* Views of a body on the device, to be downloaded unless their length is known. Those of a body of known length are uploaded once. Each cell
+ * has its own on the host, because a copy may still read those of another one. */
 static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *body,
-                        size_t len, tg_view *views)
+                        size_t len)
 {
     tg_gpu_workspace *w = run->work;
     size_t first = p->first, end = first + p->chunk_n;
+    tg_view *views = w->host_views + first;
     uint64_t known_len = 0;
     bool has_known = plan->has_draws || run->leader != NULL || run->is_leader; /* coordinates, in some chunks */
     if (!is_known(&known_len, run, plan, cell)) {
@@ -109,7 +110,7 @@ static void launch_find(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, 
 void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const tg_body_view *body)
 {
     if (run->uses.fixed) {
-        launch_find(p, run, run->plan, cell, body->bytes, 0, run->work->host_views);
+        launch_find(p, run, run->plan, cell, body->bytes, 0);
     } else {
         tg_gpu_upload_views(run, p->first, (size_t)p->first + p->chunk_n, body->chunks);
         run->work->has_known_views = false;
@@ -143,7 +144,7 @@ static tg_status check_all(tg_gpu_verdict *verdict, tg_run *run, const tg_plan *
     tg_gpu_workspace *w = run->work;
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[cell], grid->first[cell + 1]);
     tg_gpu_clear_verdict(run);
-    launch_find(&p, run, plan, cell, body, len, w->host_views);
+    launch_find(&p, run, plan, cell, body, len);
     if (run->uses.fixed) {
         const tg_gpu_front front = {.len = (uint32_t)front_len};
         launch_fixed(&p, run, cell, body, len, &front, false, false);
@@ -297,7 +298,7 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
         add_lists(&p, run, plan, body, body_len, &expected, sink->weight);
     } else {
         if (!captures) {
-            launch_find(&p, run, plan, 0, body, body_len, w->host_views);
+            launch_find(&p, run, plan, 0, body, body_len);
         }
         launch_fixed(&p, run, 0, body, body_len, &expected, true, captures);
         p.sound = w->sound.device;
@@ -363,7 +364,7 @@ tg_status tg_gpu_find_chunks(tg_body_view *view, tg_run *run, const tg_plan *pla
     tg_gpu_pass p = tg_gpu_pass_of(run, plan, grid->first[cell], grid->first[cell + 1]);
     tg_gpu_verdict verdict;
     tg_gpu_clear_verdict(run);
-    launch_find(&p, run, plan, cell, view->bytes, len, run->work->host_views);
+    launch_find(&p, run, plan, cell, view->bytes, len);
     tg_gpu_download(run, &run->work->views, p.first, p.chunk_n, sizeof(tg_view));
     TG_TRY(tg_gpu_read_verdict(&verdict, run, why));
     return conclude(view, NULL, run, plan, cell, &verdict, why);

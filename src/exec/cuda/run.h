@@ -91,7 +91,7 @@ typedef struct tg_gpu_workspace {
     size_t expected_len;
     uint32_t expected_cell;
     tg_gpu_verdict expected_verdict;
-    tg_view *host_views; /* host: space for the views of a body */
+    tg_view *host_views; /* host: space for the views of bodies, by chunk */
     uint64_t *leaves;    /* device: hashes of leaves */
     uint8_t *staging;    /* device: chunks whose length is not known, each with space for its bound */
     uint8_t *scratch;    /* device: of coded packs */

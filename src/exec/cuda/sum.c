@@ -204,7 +204,7 @@ void tg_gpu_add_written(tg_run *run, uint32_t cell, const uint8_t *body)
 {
     tg_gpu_workspace *w = run->work;
     uint64_t known_len = 0;
-    tg_body_view view = {.bytes = body, .chunks = w->host_views};
+    tg_body_view view = {.bytes = body, .chunks = w->host_views + run->plan->grid->first[cell]};
     adding a = adding_of(run, cell, &view, 1);
     if (!tg_body_len(&known_len, run->plan, cell, w->known_n)) {
         a.pass.space.views = w->written.device;

@@ -108,14 +108,16 @@ static void put_transfer(void *to, const void *from, int byte, uint64_t len, int
     tg_emulated_put(stream, do_transfer, t);
 }
 
-/* Copies to pageable memory are done when the call returns. */
+/* Copies to pageable memory are done when the call returns. Those from pageable memory take its bytes at once, unless TG_EMULATED_PAGEABLE is
+ * in the environment: CUDA does not promise it. */
 void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream)
 {
     bool is_to_late = tg_emulated_is_device(to), is_from_late = tg_emulated_is_device(from);
     refuse_capture(!is_to_late || !is_from_late);
     is_to_late = is_to_late || tg_emulated_is_pinned(to);
     is_from_late = is_from_late || tg_emulated_is_pinned(from);
-    put_transfer(to, from, 0, len, !is_from_late && tg_emulated_is_late(), stream);
+    bool takes = !is_from_late && tg_emulated_is_late() && getenv("TG_EMULATED_PAGEABLE") == NULL;
+    put_transfer(to, from, 0, len, takes, stream);
     if (!is_to_late) {
         tg_emulated_do(stream, UINT64_MAX);
     }

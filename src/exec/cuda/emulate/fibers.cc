@@ -1,4 +1,5 @@
-/* The threads of a block as fibers: each has a stack, and hands on to the next one where it must wait. Blocks run one after the other. In
+/* The threads of a block as fibers: each has a stack, and hands on to the next one where it must wait. They take turns by their numbers; with
+ * TG_EMULATED_ORDER=SEED in an order that is drawn again and again, so that a barrier that is missing shows. Blocks run one after the other. In
  * launches of blocks that may wait for each other, the next one begins when all that run wait. */
 #include "exec/cuda/emulate/cuda.h"
 
@@ -123,6 +124,9 @@ struct block {
     uint64_t arrivals;    /* at barriers */
     unsigned predicates[2]; /* how many were not 0, at barriers, in turn */
     unsigned done;
+    unsigned order[THREADS_MAX]; /* in which threads take their turns */
+    unsigned place[THREADS_MAX]; /* of each of them there */
+    uint64_t draw;               /* 0: threads take turns by their numbers, blocks too */
     fiber scheduler;
     unsigned number;
     char *stacks;
@@ -180,6 +184,8 @@ block *block_of(blocks *all, unsigned slot)
             give_up("there is no memory for stacks");
         }
         b->stacks = (char *)stacks;
+        const char *seed = getenv("TG_EMULATED_ORDER");
+        b->draw = seed == NULL ? 0 : 1 + (uint64_t)strtoull(seed, NULL, 10);
         all->all[slot] = b;
     }
     return b;
@@ -190,16 +196,51 @@ bool can_run(const thread *t)
     return !t->is_done && !t->polls && (t->awaited == NULL || *t->awaited >= t->enough);
 }
 
+/* The place, from `from` on, of a thread that can run; that after the last one: there is none. */
+unsigned next_place(const block *b, unsigned from)
+{
+    while (from < blockDim.x && !can_run(&b->threads[b->order[from]])) {
+        from++;
+    }
+    return from;
+}
+
 /* Hands on to the next thread of the block that can run, or to the scheduler after the last one. */
 void hand_on(block *b, unsigned me)
 {
-    unsigned next = me + 1;
-    while (next < blockDim.x && !can_run(&b->threads[next])) {
-        next++;
-    }
-    threadIdx.x = next;
-    change(&b->threads[me].self, next < blockDim.x ? &b->threads[next].self : &b->scheduler);
+    unsigned place = next_place(b, b->place[me] + 1);
+    threadIdx.x = place < blockDim.x ? b->order[place] : blockDim.x;
+    change(&b->threads[me].self, place < blockDim.x ? &b->threads[threadIdx.x].self : &b->scheduler);
     threadIdx.x = me;
+}
+
+/* A number below n. */
+unsigned draw(block *b, unsigned n)
+{
+    b->draw = b->draw * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (unsigned)((b->draw >> 33) % n);
+}
+
+/* Draws a new order, in which a warp may be far ahead of another one, and its lanes are in any order. Half of the time warps stay together. */
+void draw_order(block *b, unsigned threads)
+{
+    unsigned group = draw(b, 2) == 0 ? 1 : WARP, groups = threads / group, warps[THREADS_MAX];
+    for (unsigned g = 0; g < groups; g++) {
+        unsigned other = draw(b, g + 1);
+        warps[g] = warps[other];
+        warps[other] = g;
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        b->order[i] = warps[i / group] * group + (group > 1 && b->draw % 3 == 0 ? WARP - 1 - i % WARP : i % group);
+        b->place[b->order[i]] = i;
+    }
+}
+
+void set_order(block *b, unsigned threads)
+{
+    for (unsigned i = 0; i < threads; i++) {
+        b->order[i] = b->place[i] = i;
+    }
 }
 
 void run_thread()
@@ -239,6 +280,7 @@ void begin(block *b, unsigned number)
     }
     b->arrivals = b->done = 0;
     b->number = number;
+    set_order(b, blockDim.x);
     if (own->shared_len > 0 && b->shared == NULL) {
         b->shared = (char *)malloc(SHARED_MAX);
         if (b->shared == NULL) {
@@ -250,31 +292,39 @@ void begin(block *b, unsigned number)
     }
 }
 
+/* Whether a thread waits for other blocks. */
+bool any_polls(const block *b)
+{
+    for (unsigned t = 0; t < blockDim.x; t++) {
+        if (b->threads[t].polls) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Runs a block until it is done, or all of its threads wait for other blocks or for those that do. Returns whether it is done. */
 bool go_on(block *b)
 {
-    bool polls = false;
     running = b;
     blockIdx.x = b->number;
     for (unsigned t = 0; t < blockDim.x; t++) {
         b->threads[t].polls = false;
     }
     while (b->done < blockDim.x) {
-        unsigned first = 0;
-        while (first < blockDim.x && !can_run(&b->threads[first])) {
-            polls = polls || b->threads[first].polls;
-            first++;
+        if (b->draw != 0) {
+            draw_order(b, blockDim.x);
         }
-        if (first == blockDim.x && polls) {
+        unsigned place = next_place(b, 0);
+        if (place == blockDim.x && any_polls(b)) {
             return false;
         }
-        if (first == blockDim.x) {
+        if (place == blockDim.x) {
             threadIdx.x = 0;
             give_up("waits at a barrier that other threads do not reach");
         }
-        polls = false;
-        threadIdx.x = first;
-        change(&b->scheduler, &b->threads[first].self);
+        threadIdx.x = b->order[place];
+        change(&b->scheduler, &b->threads[threadIdx.x].self);
     }
     return true;
 }
