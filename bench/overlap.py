@@ -16,6 +16,7 @@ its turn for seconds finds its memory cold. The figures are medians over rounds,
     computing    steps without communication (no_sync): forward and backward pass, optimizer
     empty hook   with a hook that does nothing: what DistributedDataParallel itself costs
     in step      the same, and ranks wait for each other in every step (an all-reduce of one number after the last bucket)
+    floor        a hook that hands the bytes of a recipe to gloo in the same messages, and does nothing else (bench/floor.py)
     own work     encoding and decoding by state.stats(), by the clock: on a core that also computes it contains pauses
     CPU          CPU time of the process beyond that of computing: own work, messages, Python; and how much of it gloo's thread takes,
                  most of it in the kernel, which copies each message and cuts it into packets
@@ -36,6 +37,7 @@ import subprocess
 import sys
 import time
 
+from floor import Floor, floor_hook
 from tables import commit, keep_rows, measured, put_table, read_rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -46,7 +48,7 @@ KEY = ("by", "mbit", "hook", "phase")
 # Not "torch:powersgd": over gloo its buckets' all-reduces start in another order on another rank, and PyTorch 2.13 ends the process.
 # Not "torch:bf16": it needs CUDA and NCCL.
 FED = ("co3", "adacomp", "ef+topk@0.01", "powersgd@4")  # with a residual
-HOOKS = ("none", "empty", "in step", "torch:fp16", "fp16", "bf16", "terngrad", "orq@9", *FED)
+HOOKS = ("none", "empty", "in step", "torch:fp16", "floor:fp16", "fp16", "bf16", "terngrad", "orq@9", *FED)
 MPI = ("mpi:fp32", "mpi:bf16", "fp16", "bf16", "terngrad", "orq@9", "ef+fp4+rans", "adacomp", "powersgd@4")
 FIRST, WARM_FED, WARM = 3, 20, 3  # steps: those timed after the first, and those before later ones
 GROUP, COMPUTE_MS = 4 << 20, 200
@@ -101,10 +103,18 @@ def in_step_hook(number, bucket):
     return empty_hook(None, bucket)
 
 
+def compute_gradients(torch, ddp, words):
+    batch = torch.randint(4000, (4, 65), generator=words)
+    torch.nn.functional.cross_entropy(ddp(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()).backward()
+
+
 def register(torch, ddp, name):
     """The hook of this name; returns the State if it is one of ours."""
     if name == "empty":
         ddp.register_comm_hook(None, empty_hook)
+    elif name.startswith("floor:"):
+        words = torch.Generator().manual_seed(0)
+        ddp.register_comm_hook(Floor(torch, ddp, name[len("floor:"):], lambda twin: compute_gradients(torch, twin, words)), floor_hook)
     elif name == "in step":
         ddp.register_comm_hook(torch.zeros(1), in_step_hook)
     elif name.startswith("torch:"):
@@ -143,10 +153,8 @@ class Job:
         self.timed = {"first": [], "later": []}  # (ms, CPU ms, that of gloo's thread, own ms, bytes sent) a step
 
     def step(self):
-        batch = self.torch.randint(4000, (4, 65), generator=self.words)
         self.optimizer.zero_grad(set_to_none=False)
-        output = self.ddp(batch[:, :-1])
-        self.torch.nn.functional.cross_entropy(output.flatten(0, 1), batch[:, 1:].flatten()).backward()
+        compute_gradients(self.torch, self.ddp, self.words)
         self.optimizer.step()
 
     def steps(self, n):
@@ -252,6 +260,8 @@ def shown_rate(mbit):
 
 
 def shown_hook(name):
+    if name.startswith("floor:"):
+        return f"bytes of `{name[len('floor:'):]}` alone"
     return {"none": "none", "computing": "computing alone", "empty": "empty hook", "in step": "empty hook, in step"}.get(name, f"`{name}`")
 
 
@@ -345,7 +355,7 @@ def torch_tables(rows):
         told = ", ".join(f"{theirs / ours:.2f} at {shown_rate(mbit)}" for theirs, ours, mbit in ratios if theirs and ours)
         if told:
             yield f"- `{name}` beside PyTorch's fp16 hook, times as fast: {told}."
-    told = break_evens(kept, "later", "none", [hook for hook in kept.later if hook not in ("computing", "none", "empty", "in step")])
+    told = break_evens(kept, "later", "none", [hook for hook in kept.later if hook not in ("computing", "none", "empty", "in step", "floor:fp16")])
     if told:
         yield f"- Faster than no hook below: {told}."
 

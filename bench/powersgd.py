@@ -58,7 +58,7 @@ class Ours:
                                            for i, shape in enumerate(shapes)))
         options = Options(size=ctypes.sizeof(Options), has_seed=1, seed=1, threads=1)
         self.handles = (ctypes.c_void_p * 1)()
-        self.call("tg_exchange_new", ctypes.byref(self.handles), f"powersgd@{rank}".encode(), tensors,
+        self.call("tg_exchange_new", ctypes.byref(self.handles), f"ef+lowrank@{rank}".encode(), tensors,
                   ctypes.c_size_t(len(shapes)), ctypes.c_uint32(0), ctypes.c_uint32(1), ctypes.byref(options))
         self.gradients = [torch.zeros(shape) for shape in shapes]
         self.spans = (ctypes.c_void_p * len(shapes))(*(g.data_ptr() for g in self.gradients))

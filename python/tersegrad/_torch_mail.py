@@ -105,10 +105,11 @@ class Mail:
         self.turn_len = min(int(length * _TURN_SECONDS / seconds), 1 << _ROOM_MAX)
 
     def exchange(self, sent: Memory, received: Memory, rank: int, tag: int) -> List[Any]:
-        """Exchanges messages with a rank; an empty one does not travel. Returns what to wait for, in this order."""
+        """Exchanges messages with a rank; an empty one does not travel. Returns what to wait for, in this order: what is received first,
+        because what is sent is done by then, mostly, and every wait that has to sleep is a hand-over between threads."""
         if rank > self._rank:
             works = [self.recv(received, rank, tag)] if len(received) > 0 else []
-            return [self.send(sent, rank, tag), *works] if len(sent) > 0 else works
+            return [*works, self.send(sent, rank, tag)] if len(sent) > 0 else works
         if len(received) == 0:
             return [self.send(sent, rank, tag)] if len(sent) > 0 else []
 

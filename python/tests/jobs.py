@@ -261,7 +261,8 @@ def early(rank, world, group_len, how, fails_at=None, steps=6):
             averages.append(gradients_of(ddp))
         except RuntimeError:
             raised.append(str(state._error))
-    return {"digest": digest(torch.cat(averages)), "early": counts, "raised": raised, "buckets": len(state._layouts)}
+    return {"digest": digest(torch.cat(averages)), "early": counts, "raised": raised, "buckets": len(state._layouts),
+            "watches": state._watch is not None}
 
 
 def real_scaler(rank, world, recipe):

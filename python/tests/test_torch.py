@@ -103,6 +103,7 @@ class Averages(OnRanks):
                 for group_len in (1, 20000):
                     many = self.identical(self.run_all("early", 2, group_len=group_len, how=how))
                     self.assertEqual(one["digest"], many["digest"])
+                    self.assertEqual(many["watches"], TORCH >= (2, 0) and how != "fast")
                     if TORCH >= (2, 0) and how in ("views", "kept", "accumulated"):
                         self.assertEqual(many["early"][0], 0)  # a pass that only looks
                         self.assertEqual(set(many["early"][2:]), {13})  # all but the one that makes the bucket complete

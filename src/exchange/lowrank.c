@@ -12,10 +12,14 @@
  *     round 0          P and what travels as it is                                       as in gather.c
  *     round 1          Q
  *
+ * Factors travel in fp32 or bf16, as the recipe says, and are summed in fp32. Owners and other ranks alike go on with the means that
+ * were sent. So what rounding loses of Q is in the residuals; P only has to have the same bits on all ranks.
+ *
  * A tensor's first dimension is the rows of its matrix, all others together the columns. A tensor that is no matrix, or would
  * not be smaller as two factors, travels as it is, beside P. */
 #include "exec/lowrank.h"
 #include "exchange/exchange.h"
+#include "recipe/policy.h"
 
 #include <string.h>
 
@@ -33,45 +37,67 @@ static bool is_direct(const tg_exchange *x)
     return (x->hosts == NULL ? x->world : x->world / x->host_size) <= 2;
 }
 
-/* The carrier of the first all-reduce, or of the second: dense, in slices of owners. */
-static tg_status open_carrier(tg_exchange *x, int i, const tg_tensor *tensors, size_t tensor_n,
-                              const uint32_t *group_of, const tg_options *opt, tg_detail *why)
+/* Tensors as they are, but factors in bf16 where the recipe says so. */
+static tg_status make_layout(tg_layout **out, const tg_exchange *x, const tg_lowrank_listed *listed, size_t n,
+                             const tg_options *dense, tg_detail *why)
 {
-    const tg_codec_purpose purpose = {
-        .slices = is_direct(x) ? 1 : x->world, .groups = {group_of, x->codec->grid->groups}, .holds = TG_HAS_VALUES};
+    tg_recipe *recipes = NULL;
+    TG_TRY(tg_acquire(&recipes, &x->allocator, n, sizeof *recipes, why));
+    tg_status status = tg_policy_apply(recipes, "dense", listed->tensors, n, dense, why);
+    for (size_t t = 0; t < n && status == TG_OK; t++) {
+        if (listed->in_bf16[t]) {
+            recipes[t] = tg_recipe_dense(TG_BF16);
+        }
+    }
+    if (status == TG_OK) {
+        status = tg_layout_new(out, listed->tensors, n, recipes, dense->has_seed != 0, dense->seed, &x->allocator, why);
+    }
+    tg_release(&x->allocator, recipes);
+    return status;
+}
+
+/* The carrier of the first all-reduce, or of the second: in slices of owners. */
+static tg_status open_carrier(tg_exchange *x, int i, const tg_lowrank_listed *listed, size_t n, const tg_options *opt,
+                              tg_detail *why)
+{
+    const tg_codec_purpose purpose = {.slices = is_direct(x) ? 1 : x->world,
+                                      .groups = {listed->group_of, x->codec->grid->groups},
+                                      .holds = TG_HAS_VALUES};
     lowrank *own = x->own;
     tg_options dense = *opt;
     tg_layout *layout = NULL;
     dense.rules = NULL;
     dense.rule_n = 0;
-    TG_TRY(tg_codec_layout(&layout, "dense", tensors, tensor_n, &dense, why));
+    TG_TRY(make_layout(&layout, x, listed, n, &dense, why));
     TG_TRY(tg_codec_make(&own->codecs[i], layout, &purpose, &dense, why));
     const tg_protocol *by = is_direct(x) ? &tg_protocol_gather : &tg_protocol_allreduce;
     return tg_carrier_open(&own->carriers[i], x, own->codecs[i], by, why);
+}
+
+static tg_status acquire_list(tg_lowrank_listed *listed, const tg_exchange *x, tg_detail *why)
+{
+    const tg_allocator *a = &x->allocator;
+    size_t n = x->codec->layout->tensor_n;
+    TG_TRY(tg_acquire(&listed->tensors, a, n, sizeof *listed->tensors, why));
+    TG_TRY(tg_acquire(&listed->dims, a, 2 * n, sizeof *listed->dims, why));
+    TG_TRY(tg_acquire(&listed->group_of, a, n, sizeof *listed->group_of, why));
+    return tg_acquire(&listed->in_bf16, a, n, sizeof *listed->in_bf16, why);
 }
 
 static tg_status open_carriers(tg_exchange *x, const tg_options *opt, tg_detail *why)
 {
     const lowrank *own = x->own;
     const tg_allocator *a = &x->allocator;
-    size_t n = x->codec->layout->tensor_n;
-    tg_tensor *tensors = NULL;
-    uint64_t *dims = NULL;
-    uint32_t *group_of = NULL; /* of listed tensors */
-    tg_status status = tg_acquire(&tensors, a, n, sizeof *tensors, why);
-    if (status == TG_OK) {
-        status = tg_acquire(&dims, a, 2 * n, sizeof *dims, why);
-    }
-    if (status == TG_OK) {
-        status = tg_acquire(&group_of, a, n, sizeof *group_of, why);
-    }
+    tg_lowrank_listed listed = {NULL, NULL, NULL, NULL};
+    tg_status status = acquire_list(&listed, x, why);
     for (int i = 0; i < 2 && status == TG_OK; i++) {
-        size_t list_n = tg_lowrank_list(tensors, dims, group_of, own->factors, i == 0);
-        status = open_carrier(x, i, tensors, list_n, group_of, opt, why);
+        size_t n = tg_lowrank_list(&listed, own->factors, i == 0);
+        status = open_carrier(x, i, &listed, n, opt, why);
     }
-    tg_release(a, group_of);
-    tg_release(a, dims);
-    tg_release(a, tensors);
+    tg_release(a, listed.in_bf16);
+    tg_release(a, listed.group_of);
+    tg_release(a, listed.dims);
+    tg_release(a, listed.tensors);
     return status;
 }
 

@@ -10,9 +10,10 @@ typedef struct tg_factorization {
     size_t tensor;
     uint64_t rows, columns;
     uint32_t rank;
-    float decay;     /* the residual is multiplied by it before it is added; 0 without feedback */
-    float *residual; /* NULL without feedback */
-    float *q;        /* the factor that the step starts from */
+    bool travels_in_bf16; /* its factors do */
+    float decay;          /* the residual is multiplied by it before it is added; 0 without feedback */
+    float *residual;      /* NULL without feedback */
+    float *q;             /* the factor that the step starts from */
     float *p;
     float *q_next;    /* the factor that the next step starts from; before Q is computed, the scaled q */
     float limit;      /* the largest magnitude in M for which no result can overflow */

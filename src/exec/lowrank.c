@@ -1,6 +1,8 @@
 /* PowerSGD's factors: what does not depend on the executor. See lowrank.h. */
 #include "exec/lowrank.h"
 
+#include "quantize/lowrank.h"
+
 #include <string.h>
 
 /* ---- creation -------------------------------------------------------------------------------------------------------- */
@@ -10,7 +12,8 @@ static bool matrix_of_tensor(tg_factorization *out, const tg_layout *l, size_t t
 {
     const tg_recipe *recipe = l->units[l->tensor_unit[t]].recipe;
     const tg_tensor *tensor = &l->tensors[t];
-    uint64_t rank = (uint64_t)recipe->value[TG_STAGE_quantize][0], n = l->tensor_elements[t];
+    const double *values = recipe->value[TG_STAGE_quantize];
+    uint64_t rank = (uint64_t)values[TG_LOWRANK_RANK], n = l->tensor_elements[t];
     if (tg_recipe_quantize(recipe)->exchange == NULL || tensor->dim_n < 2 || n == 0) {
         return false;
     }
@@ -28,6 +31,7 @@ static bool matrix_of_tensor(tg_factorization *out, const tg_layout *l, size_t t
                               .rows = rows,
                               .columns = columns,
                               .rank = (uint32_t)rank,
+                              .travels_in_bf16 = values[TG_LOWRANK_FACTORS] == TG_FACTORS_BF16,
                               .limit = limit,
                               .decay = has_feedback ? (float)recipe->value[TG_STAGE_feedback][0] : 0};
     return true;
@@ -183,20 +187,23 @@ void tg_lowrank_free(tg_lowrank *l)
     tg_release(&a, l);
 }
 
-size_t tg_lowrank_list(tg_tensor *tensors, uint64_t *dims, uint32_t *groups, const tg_lowrank *l, bool first)
+size_t tg_lowrank_list(const tg_lowrank_listed *out, const tg_lowrank *l, bool first)
 {
     size_t n = 0;
     for (size_t t = 0; t < l->context.layout->tensor_n; t++) {
         bool is_matrix = l->matrix_of[t] != 0;
-        tensors[n] = l->context.layout->tensors[t];
-        groups[n] = tg_lowrank_group(l, t);
+        out->tensors[n] = l->context.layout->tensors[t];
+        out->group_of[n] = tg_lowrank_group(l, t);
+        out->in_bf16[n] = false;
         if (is_matrix) {
             const tg_factorization *m = &l->matrices[l->matrix_of[t] - 1];
-            dims[2 * n] = m->rank;
-            dims[2 * n + 1] = first ? m->rows : m->columns;
-            tensors[n].dims = &dims[2 * n];
-            tensors[n].dim_n = 2;
-            tensors[n].dtype = TG_FP32;
+            uint64_t *dims = &out->dims[2 * n];
+            dims[0] = m->rank;
+            dims[1] = first ? m->rows : m->columns;
+            out->tensors[n].dims = dims;
+            out->tensors[n].dim_n = 2;
+            out->tensors[n].dtype = TG_FP32;
+            out->in_bf16[n] = m->travels_in_bf16;
         }
         n += first || is_matrix ? 1 : 0;
     }

@@ -61,9 +61,17 @@ tg_status tg_lowrank_new(tg_lowrank **out, const tg_layout *layout, const tg_gri
                          const tg_lowrank_place *place, const tg_allocator *a, tg_detail *why) TG_CHECKED;
 void tg_lowrank_free(tg_lowrank *l);
 
+/* Space for the tensors of an all-reduce: for one, and two dimensions, per tensor of the layout. */
+typedef struct tg_lowrank_listed {
+    tg_tensor *tensors;
+    uint64_t *dims;
+    uint32_t *group_of;
+    bool *in_bf16; /* on the wire; else as it is */
+} tg_lowrank_listed;
+
 /* Lists the tensors of the first all-reduce (factors P, and tensors that are sent dense) or of the second (factors Q). Returns
- * their number. `tensors` and `group_of` have space for one tensor, and `dims` for two dimensions, per tensor of the layout. */
-size_t tg_lowrank_list(tg_tensor *tensors, uint64_t *dims, uint32_t *group_of, const tg_lowrank *l, bool first);
+ * their number. */
+size_t tg_lowrank_list(const tg_lowrank_listed *out, const tg_lowrank *l, bool first);
 
 /* The buffers that the two all-reduces average in place. */
 void *const *tg_lowrank_first(const tg_lowrank *l);

@@ -22,8 +22,8 @@ const tg_preset tg_presets[] = {
      "Deep Gradient Compression: top-k with momentum correction; the optimizer must have no momentum (arXiv "
      "1712.01887)",
      "momentum+topk@$", "0.001"},
-    {"powersgd", "PowerSGD: low-rank approximation of matrices, with error feedback (arXiv 1905.13727)", "ef+lowrank@$",
-     "4"},
+    {"powersgd", "PowerSGD: low-rank approximation of matrices, with error feedback (arXiv 1905.13727)",
+     "ef+lowrank@$,factors=bf16", "4"},
     {"bingrad-b", "BinGrad: two means, deterministic (arXiv 2002.11082)", "bingrad@b", NULL},
     {"bingrad-pb", "BinGrad: one magnitude and a random sign, almost unbiased (arXiv 2002.11082)", "bingrad@pb", NULL},
     {"terngrad", "TernGrad: three levels, unbiased (arXiv 1705.07878)", "ternary", NULL},

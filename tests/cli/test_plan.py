@@ -219,7 +219,7 @@ class Plan(Case):
         told = self.json("probe", "--recipes", "fp16;powersgd", "--n", 65536, "--threads", 2, "--seconds", 0.01, path)
         self.assertEqual(told, json.loads(path.read_text()))
         self.assertEqual([(row["recipe"], row["threads"]) for row in told["recipes"]],
-                         [(recipe, threads) for threads in (1, 2) for recipe in ("fp32", "fp16", "ef+lowrank@4")])
+                         [(recipe, threads) for threads in (1, 2) for recipe in ("fp32", "fp16", "ef+lowrank@4,factors=bf16")])
         self.assertGreater(told["recipes"][2]["multiply"][0], 0)
         self.assertGreater(told["recipes"][1]["encode"][0], 0)
         path.unlink()

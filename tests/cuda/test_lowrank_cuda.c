@@ -12,8 +12,9 @@ static const uint64_t lens[TENSOR_N] = {40 * 30, 7, 5 * 2500, 700 * 11, 0, 3, 2 
 static const uint64_t rows[TENSOR_N] = {40, 0, 5, 700, 4, 0, 2, 37};
 static const uint32_t groups[TENSOR_N] = {2, 2, 1, 1, 0, 0, 1, 0};
 
-static const char *const recipes[] = {"powersgd@1", "powersgd@2", "powersgd@3", "powersgd@4", "ef@decay=0.5+lowrank@7",
-                                      "lowrank@4"};
+/* `powersgd` sends factors in bf16, the others in fp32. */
+static const char *const recipes[] = {"powersgd@1",   "ef+lowrank@2",           "powersgd@3",
+                                      "ef+lowrank@4", "ef@decay=0.5+lowrank@7", "lowrank@4,factors=bf16"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 static test_setup setup_of(const char *recipe, tg_dtype dtype, tg_nonfinite nonfinite)
@@ -77,6 +78,8 @@ static void devices_change_no_bits(void **state)
     compare(recipes[1], 2, MIXED_ODD, TG_FP32, groups);
     compare(recipes[3], 3, MIXED_EVEN, TG_BF16, groups);
     compare(recipes[4], 2, MIXED_ALL, TG_FP16, groups);
+    compare(recipes[0], 2, MIXED_EVEN, TG_FP32, groups);
+    compare(recipes[2], 3, MIXED_ODD, TG_FP16, groups);
 }
 
 /* A rank above what is kept in shared memory, and rows with several leaves of dot products. */

@@ -29,6 +29,7 @@ typedef struct scenario {
     tg_dtype dtype;
     tg_nonfinite nonfinite;
     bool has_extremes; /* NaN, Inf, and values that overflow */
+    bool in_bf16;      /* factors travel so */
 } scenario;
 
 typedef struct job {
@@ -53,8 +54,8 @@ static job *job_new(const scenario *of, uint32_t threads)
     static const char *const names = "abcdefghijklmnopqrstuvwxyz";
     static char name[SHAPE_N][2];
     job *j = test_room(sizeof *j);
-    char recipe[32];
-    snprintf(recipe, sizeof recipe, "powersgd@%u", of->rank);
+    char recipe[48];
+    snprintf(recipe, sizeof recipe, "ef+lowrank@%u%s", of->rank, of->in_bf16 ? ",factors=bf16" : "");
     *j = (job){.of = *of};
     for (size_t t = 0; t < SHAPE_N; t++) {
         name[t][0] = names[t];
@@ -316,15 +317,17 @@ static void bits_are_the_same_everywhere(void **state)
     }
     same_everywhere(&(scenario){.rank = 4, .dtype = TG_FP16});
     same_everywhere(&(scenario){.rank = 2, .dtype = TG_BF16});
+    same_everywhere(&(scenario){.rank = 4, .in_bf16 = true});
 }
 
 static void so_are_they_for_nan_and_inf(void **state)
 {
     (void)state;
     static const tg_dtype dtypes[] = {TG_FP32, TG_FP16, TG_BF16};
-    same_everywhere(&(scenario){4, TG_FP32, TG_NONFINITE_ZERO, true});
+    same_everywhere(&(scenario){.rank = 4, .nonfinite = TG_NONFINITE_ZERO, .has_extremes = true});
     for (size_t k = 0; k < 3; k++) {
-        same_everywhere(&(scenario){4, dtypes[k], TG_NONFINITE_PASS, true});
+        same_everywhere(&(scenario){
+            .rank = 4, .dtype = dtypes[k], .nonfinite = TG_NONFINITE_PASS, .has_extremes = true, .in_bf16 = k == 0});
     }
 }
 

@@ -79,10 +79,11 @@ static void residual_of(float *out, const world *w, uint32_t r, size_t t)
 static void nothing_is_lost(void **state)
 {
     (void)state;
-    static const uint32_t worlds[] = {1, 2, 3, 5};
-    for (size_t k = 0; k < 4; k++) {
+    static const uint32_t worlds[] = {1, 2, 3, 5, 1, 2, 3, 5};
+    static const char *const recipes[] = {"powersgd@2", "powersgd@1", "ef+lowrank@2", "ef+lowrank@1"};
+    for (size_t k = 0; k < 8; k++) {
         world *w = test_room(sizeof *w);
-        world_open(w, worlds[k], k % 2 == 0 ? "powersgd@2" : "powersgd@1");
+        world_open(w, worlds[k], recipes[k % 2 + k / 4 * 2]);
         assert_string_equal(tg_exchange_name(w->ranks[0]), "lowrank");
         for (uint64_t step = 0; step < 8; step++) {
             double before[TENSOR_N][LONGEST] = {{0}}, after[TENSOR_N][LONGEST] = {{0}};
@@ -124,12 +125,12 @@ static void nothing_is_lost(void **state)
     }
 }
 
-/* A matrix of low rank is averaged exactly, with a residual of 0. */
-static void low_rank_is_exact(void **state)
+/* The largest error in averages of a matrix of rank 2. */
+static float error_at_low_rank(const char *recipe)
 {
-    (void)state;
+    float error = 0;
     world *w = test_room(sizeof *w);
-    world_open(w, 3, "powersgd@2");
+    world_open(w, 3, recipe);
     for (uint64_t step = 0; step < 4; step++) {
         memset(w->grads, 0, sizeof w->grads);
         for (uint32_t r = 0; r < w->n; r++) {
@@ -143,11 +144,45 @@ static void low_rank_is_exact(void **state)
         memcpy(w->given, w->grads, sizeof w->given);
         MUST(world_reduce(w, step, why));
         for (int i = 0; i < 240; i++) {
-            assert_true(fabsf(w->grads[0][0][i] - w->given[1][0][i]) < 1e-3f); /* the mean of 1, 2 and 3 is 2 */
+            error = fmaxf(error, fabsf(w->grads[0][0][i] - w->given[1][0][i])); /* the mean of 1, 2 and 3 is 2 */
         }
     }
     world_close(w);
     free(w);
+    return error;
+}
+
+/* A matrix of low rank is averaged exactly, or up to the rounding of factors: to 1/256, and its largest element is 43. */
+static void low_rank_is_exact(void **state)
+{
+    (void)state;
+    float rounded = error_at_low_rank("ef+lowrank@2,factors=bf16");
+    assert_true(error_at_low_rank("ef+lowrank@2") < 1e-3f);
+    assert_true(rounded > 1e-3f && rounded < 0.5f);
+}
+
+/* Factors in bf16 take half of the bytes of those in fp32; tensors that are no matrices take as many. */
+static void factors_are_shorter(void **state)
+{
+    (void)state;
+    static const char *const recipes[] = {"ef+lowrank@2", "ef+lowrank@2,factors=bf16"};
+    tg_traffic sent[2][TENSOR_N];
+    for (int k = 0; k < 2; k++) {
+        world *w = test_room(sizeof *w);
+        world_open(w, 2, recipes[k]);
+        world_fill(w, 0);
+        MUST(world_reduce(w, 0, why));
+        for (size_t t = 0; t < TENSOR_N; t++) {
+            MUST(tg_exchange_traffic(&sent[k][t], w->ranks[0], t, why));
+        }
+        world_close(w);
+        free(w);
+    }
+    for (size_t t = 0; t < TENSOR_N; t++) {
+        bool is_matrix = t == 0 || t == 3;
+        assert_int_equal(sent[0][t].entries, sent[1][t].entries);
+        assert_int_equal(sent[0][t].len - sent[1][t].len, is_matrix ? 2 * sent[0][t].entries : 0);
+    }
 }
 
 static void zeros_and_then_something(void **state)
@@ -199,22 +234,26 @@ static void nan_is_refused_and_leaves_no_trace(void **state)
     free(w);
 }
 
-/* One element of 1e21 is carried like any other. */
+/* One element of 1e21 is carried like any other. Factors are rounded relative to a rank's own gradient plus residual, and that of rank 0
+ * grows, since the average leaves 1 - 1/n of it. */
 static void large_values_are_carried(void **state)
 {
     (void)state;
     static const uint32_t worlds[] = {1, 2, 3, 5};
     for (size_t k = 0; k < 4; k++) {
         world *w = test_room(sizeof *w);
-        world_open(w, worlds[k], "powersgd@2");
-        for (uint64_t step = 0; step < 6; step++) {
-            world_fill(w, step);
-            w->grads[0][3][17] = 1e21f;
-            MUST(world_reduce(w, step, why));
-            double given = 1e21 / w->n;
-            assert_true(step == 0 || fabs((double)w->grads[0][3][17] - given) < 1e-5 * given);
+        for (int is_rounded = 0; is_rounded < 2; is_rounded++) {
+            world_open(w, worlds[k], is_rounded ? "powersgd@2" : "ef+lowrank@2");
+            for (uint64_t step = 0; step < 6; step++) {
+                world_fill(w, step);
+                w->grads[0][3][17] = 1e21f;
+                MUST(world_reduce(w, step, why));
+                double given = 1e21 / w->n;
+                double off = fabs((double)w->grads[0][3][17] - given);
+                assert_true(step == 0 || off < (is_rounded ? 0.05 : 1e-5) * given);
+            }
+            world_close(w);
         }
-        world_close(w);
         free(w);
     }
 }
@@ -372,11 +411,17 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_lost),          cmocka_unit_test(low_rank_is_exact),
-        cmocka_unit_test(zeros_and_then_something), cmocka_unit_test(nan_is_refused_and_leaves_no_trace),
-        cmocka_unit_test(large_values_are_carried), cmocka_unit_test(scale_does_not_matter),
-        cmocka_unit_test(overflow_is_named),        cmocka_unit_test(state_goes_on_with_the_same_bits),
-        cmocka_unit_test(misuse_is_named),          cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(nothing_is_lost),
+        cmocka_unit_test(low_rank_is_exact),
+        cmocka_unit_test(factors_are_shorter),
+        cmocka_unit_test(zeros_and_then_something),
+        cmocka_unit_test(nan_is_refused_and_leaves_no_trace),
+        cmocka_unit_test(large_values_are_carried),
+        cmocka_unit_test(scale_does_not_matter),
+        cmocka_unit_test(overflow_is_named),
+        cmocka_unit_test(state_goes_on_with_the_same_bits),
+        cmocka_unit_test(misuse_is_named),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -296,12 +296,16 @@ class State(Steps):
         now.is_begun = True
 
     def _expect_gradients(self, now: _Pass) -> None:
-        """A pass whose gradients may be taken one by one. The first only watches them."""
+        """A pass whose gradients may be taken one by one. The first only watches them. That takes time for each of them, so where the link takes
+        less than half of the share, nobody does."""
         wire = self._made().last().received * self._link.byte_seconds  # seconds of the last step
         before, self._begun = self._begun, time.monotonic()
-        now.added = bytearray(len(self._parameters))
-        if now.graph >= 0:
-            now.is_early = self._watch is not None and wire > self._early_share * (self._begun - before)
+        least = self._early_share * (self._begun - before) if before > 0 else 0.0
+        if now.graph < 0 or wire <= 0.5 * least:
+            self._watch = None  # which removes its hooks
+        elif wire > least or self._watch is not None:
+            now.added = bytearray(len(self._parameters))
+            now.is_early = self._watch is not None and wire > least
             self._watch = self._watch or Watch(self, self._parameters, State._note_added)
 
     def _note_added(self, t: int) -> None:
