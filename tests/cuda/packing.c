@@ -93,6 +93,9 @@ static bool decode_on_host(const packing_chunk *c, const uint8_t *bytes, size_t 
 
 static uint32_t draw_symbol(test_random *r, uint32_t shape, uint32_t base)
 {
+    if (shape == PACKING_SEVEN_BITS) {
+        return (uint32_t)(test_bits(r) % 128);
+    }
     double u = test_uniform(r), middle = (base - 1) / 2.0;
     switch (shape) {
     case 0: return (uint32_t)(u * base);

@@ -35,8 +35,9 @@ typedef struct packing {
     uint64_t elements, out_len;
 } packing;
 
-/* Values of a distribution, number 0 to PACKING_SHAPES - 1. */
-enum { PACKING_SHAPES = 6 };
+/* Values of a distribution, number 0 to PACKING_SHAPES - 1; or 128 of the symbols, each about as often, so that codes of all of them have 7
+ * bits. */
+enum { PACKING_SHAPES = 6, PACKING_SEVEN_BITS = PACKING_SHAPES };
 void packing_draw(packing_chunk *c, uint32_t shape, uint64_t seed);
 
 /* Adds a chunk, which is drawn and encoded by the host. */

@@ -56,6 +56,18 @@ static void test_huffman(void **state)
     }
 }
 
+/* Streams of 32 threads that fill the shared memory of the decoder to the last byte, at any alignment. */
+static void test_huffman_that_fills_shared_memory(void **state)
+{
+    (void)state;
+    packing p = {0};
+    for (uint32_t i = 0; i < 32; i++) {
+        packing_chunk c = {.base = 240 + i % 16, .count = 32768 + i % 3, .pack = TG_GPU_HUFFMAN};
+        packing_add(&p, c, PACKING_SEVEN_BITS, i);
+    }
+    check(&p);
+}
+
 static void test_lossless(void **state)
 {
     (void)state;
@@ -192,6 +204,7 @@ int main(void)
         cmocka_unit_test(test_plain_bits),
         cmocka_unit_test(test_rans),
         cmocka_unit_test(test_huffman),
+        cmocka_unit_test(test_huffman_that_fills_shared_memory),
         cmocka_unit_test(test_lossless),
         cmocka_unit_test(test_codes_of_models),
         cmocka_unit_test(test_long),

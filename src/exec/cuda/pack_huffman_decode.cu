@@ -56,8 +56,9 @@ TG_DEVICE void make_slots(table_space *d, uint32_t base)
 /* ---- streams -------------------------------------------------------------------------------------------------------------- */
 
 /* In shared memory: streams side by side, and the table. */
+enum { VECTORS = STAGED / 16 + 2, WORDS = 4 * VECTORS };
 typedef struct decode_space {
-    uint4 vectors[STAGED / 16 + 2];
+    uint4 vectors[VECTORS];
     uint16_t slots[TG_PREFIX_SLOT_N];
 } decode_space;
 
@@ -69,10 +70,10 @@ typedef struct bit_reader {
     uint64_t held; /* 64 bits, of which codes have been dropped */
 } bit_reader;
 
-/* Holds the next 64 bits. A damaged stream may end after the last word. */
+/* Holds the next 64 bits. A damaged stream may end after the last word. Streams of STAGED bytes begin up to 15 bytes after the first. */
 TG_DEVICE void hold_bits(bit_reader *r)
 {
-    uint32_t w = min(r->at / 32, (uint32_t)(STAGED / 4)), middle = r->words[w + 1];
+    uint32_t w = min(r->at / 32, (uint32_t)(WORDS - 3)), middle = r->words[w + 1];
     r->held = __funnelshift_r(r->words[w], middle, r->at % 32) |
               (uint64_t)__funnelshift_r(middle, r->words[w + 2], r->at % 32) << 32;
 }
