@@ -284,7 +284,7 @@ static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail
         TG_TRY(tg_acquire(&t->plain_tiles, a, plain_n, sizeof *t->plain_tiles, why));
         (void)tg_gpu_fill_plain_tiles(t->plain_tiles, run->plain_first, plan);
     }
-    if (run->uses.rounds && !run->only_decodes && tg_gpu_can_hold()) {
+    if (run->uses.holds && !run->only_decodes && tg_gpu_can_hold()) {
         TG_TRY(tg_acquire(&run->part_first, a, chunks + 1, sizeof *run->part_first, why));
         uint32_t part_n = tg_gpu_fill_parts(NULL, run->part_first, run->tile_first, plan);
         TG_TRY(tg_acquire(&t->parts, a, part_n, sizeof *t->parts, why));
