@@ -40,7 +40,7 @@ TINY = {"width": 4, "batch": 8, "workers": 2, "epochs": 3, "precision": "fp32", 
 def write_cifar(folder):
     random = numpy.random.default_rng(0)
     folder.mkdir(parents=True)
-    for name, n in (("data_batch_1", 80), ("test_batch", 20)):
+    for name, n in (*((f"data_batch_{i}", 16) for i in range(1, 6)), ("test_batch", 20)):
         rows = random.integers(0, 256, (n, 3073), dtype=numpy.uint8)
         rows[:, 0] %= 10
         rows.tofile(folder / f"{name}.bin")
@@ -92,6 +92,11 @@ class Trainings(unittest.TestCase):
 
     def result(self, work):
         return json.loads((self.folder / work / "result.json").read_text())
+
+    def test_a_part_of_the_images_is_refused(self):
+        (self.folder / "cifar10" / "data_batch_3.bin").unlink()
+        with self.assertRaisesRegex(SystemExit, "there is no .*data_batch_3.bin"):
+            self.run_training(dict(TINY), "part")
 
     def test_stopped_and_continued_it_ends_in_the_same_curve_and_bytes(self):
         more = {"local_steps": "1,3:2", "outer": "nesterov@lr=0.7,momentum=0.5", "momentum_every": 2}
