@@ -81,7 +81,8 @@ TG_DEVICE void tg_patch_prefetch(const tg_gpu_pass &p, const tg_patch_ahead &a, 
     uint32_t i = threadIdx.x % HALF * LINE;
     i = i < a.lead ? a.lead : i;
     if (i < a.end && threadIdx.x < 2 * HALF && (has_residuals || !is_residual)) {
-        const float *from = is_residual ? p.now + a.residual_at : (const float *)tg_grad_of(p, a.tensor) + (int64_t)a.tensor_at;
+        const float *from =
+            is_residual ? p.now + a.residual_at : (const float *)tg_grad_of(p, a.tensor) + (int64_t)a.tensor_at;
         TG_PREFETCH(from + i);
     }
 }

@@ -76,16 +76,19 @@ template <class... Expected> struct tg_emulated_kernel {
 };
 
 template <class... Expected, class... Given>
-static void tg_emulated_put_kernel(void (*kernel)(Expected...), uint64_t blocks, unsigned threads, bool together, size_t shared_len, void *stream,
-                                   const Given &...given)
+static void tg_emulated_put_kernel(void (*kernel)(Expected...), uint64_t blocks, unsigned threads, bool together,
+                                   size_t shared_len, void *stream, const Given &...given)
 {
     using launched = tg_emulated_kernel<Expected...>;
-    static_assert(std::is_trivially_destructible<launched>::value, "it is freed without a destructor, for which there is no library");
+    static_assert(std::is_trivially_destructible<launched>::value,
+                  "it is freed without a destructor, for which there is no library");
     void *memory = malloc(sizeof(launched));
     if (memory == nullptr) {
         abort();
     }
-    tg_emulated_put(stream, launched::run, new (memory) launched{kernel, (unsigned)blocks, threads, together, shared_len, {static_cast<Expected>(given)...}});
+    tg_emulated_put(stream, launched::run,
+                    new (memory) launched{
+                        kernel, (unsigned)blocks, threads, together, shared_len, {static_cast<Expected>(given)...}});
 }
 
 #define TG_LAUNCH(kernel, blocks, threads, stream, ...) \
