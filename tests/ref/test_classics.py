@@ -110,51 +110,81 @@ class Ranks:
 
 
 class PowerSgd(unittest.TestCase):
-    def close_to(self, ours, theirs, what):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * max(1, np.abs(theirs).max()), err_msg=what)
+    SHAPES, WORLD, RANK = [(24, 3, 5), (40,), (31, 17)], 3, 2
+    MATRICES = {0: (24, 15), 2: (31, 17)}
+
+    def close_to(self, ours, theirs, what, part=2e-5):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=part * max(1, np.abs(theirs).max()), err_msg=what)
+
+    def split(self, memory):
+        """Residuals, then factors Q."""
+        parts, at = {}, 0
+        for kind in ("residual", "q"):
+            for t, (rows, columns) in self.MATRICES.items():
+                shape = (rows, columns) if kind == "residual" else (self.RANK, columns)
+                size = shape[0] * shape[1]
+                part = memory[at:at + size].reshape(shape)
+                parts[kind, t] = part if kind == "residual" else part.T
+                at += size
+        self.assertEqual(at, len(memory))
+        return parts
+
+    def states(self, ranks):
+        return [self.split(ranks.memory(r)) for r in range(self.WORLD)]
+
+    def draw(self, random):
+        """Directions that last, so that the warm start has something to find, and noise."""
+        return [[(np.outer(np.sin(np.arange(s[0])), np.cos(np.arange(np.prod(s[1:], dtype=int)))).reshape(s)
+                  + random.standard_normal(s)).astype(np.float32) for s in self.SHAPES] for _ in range(self.WORLD)]
+
+    def step(self, m, q):
+        """The average of matrices, and Q of the next step."""
+        p = orthonormal(sum(one @ q for one in m) / self.WORLD)
+        q = sum(one.T @ p for one in m) / self.WORLD
+        return p @ q.T, q
 
     def test_against_the_definition(self):
-        shapes, world, rank = [(24, 3, 5), (40,), (31, 17)], 3, 2
-        matrices = {0: (24, 15), 2: (31, 17)}
-        ranks = Ranks(f"powersgd@{rank}", shapes, world)
+        ranks = Ranks(f"ef+lowrank@{self.RANK}", self.SHAPES, self.WORLD)
         self.addCleanup(ranks.close)
         random = np.random.default_rng(5)
-
-        def split(memory):
-            """Residuals, then factors Q."""
-            parts, at = {}, 0
-            for kind in ("residual", "q"):
-                for t, (rows, columns) in matrices.items():
-                    shape = (rows, columns) if kind == "residual" else (rank, columns)
-                    size = shape[0] * shape[1]
-                    part = memory[at:at + size].reshape(shape)
-                    parts[kind, t] = part if kind == "residual" else part.T
-                    at += size
-            self.assertEqual(at, len(memory))
-            return parts
-
-        kept = [split(ranks.memory(r)) for r in range(world)]
-        q = {t: kept[0]["q", t] for t in matrices}
-        residual = {t: [np.zeros(matrices[t])] * world for t in matrices}
+        kept = self.states(ranks)
+        q = {t: kept[0]["q", t] for t in self.MATRICES}
+        residual = {t: [np.zeros(self.MATRICES[t])] * self.WORLD for t in self.MATRICES}
         for step in range(10):
-            # Directions that last, so that the warm start has something to find, and noise.
-            gradients = [[(np.outer(np.sin(np.arange(s[0])), np.cos(np.arange(np.prod(s[1:], dtype=int)))).reshape(s)
-                           + random.standard_normal(s)).astype(np.float32) for s in shapes] for _ in range(world)]
+            gradients = self.draw(random)
             given = [[own.astype(np.float64) for own in one] for one in gradients]
             ranks.reduce(step, gradients)
-            kept = [split(ranks.memory(r)) for r in range(world)]
-            for t, shape in matrices.items():
-                m = [given[r][t].reshape(shape) + residual[t][r] for r in range(world)]
-                p = orthonormal(sum(one @ q[t] for one in m) / world)
-                q[t] = sum(one.T @ p for one in m) / world
-                average = p @ q[t].T
+            kept = self.states(ranks)
+            for t, shape in self.MATRICES.items():
+                m = [given[r][t].reshape(shape) + residual[t][r] for r in range(self.WORLD)]
+                average, q[t] = self.step(m, q[t])
                 residual[t] = [one - average for one in m]
-                for r in range(world):
+                for r in range(self.WORLD):
                     self.close_to(gradients[r][t].reshape(shape), average, f"step {step}: average of tensor {t}")
                     self.close_to(kept[r]["residual", t], residual[t][r], f"step {step}: residual of tensor {t}")
                     self.close_to(kept[r]["q", t], q[t], f"step {step}: warm start of tensor {t}")
             # A tensor of one dimension is sent dense.
-            self.close_to(gradients[0][1], sum(one[1] for one in given) / world, "tensor of one dimension")
+            self.close_to(gradients[0][1], sum(one[1] for one in given) / self.WORLD, "tensor of one dimension")
+
+    def test_factors_in_bf16(self):
+        """From the same state each step is that of the definition, within the rounding of two factors; and the residual has what is left."""
+        ranks = Ranks(f"powersgd@{self.RANK}", self.SHAPES, self.WORLD)
+        self.addCleanup(ranks.close)
+        random = np.random.default_rng(6)
+        kept = self.states(ranks)
+        for step in range(10):
+            gradients = self.draw(random)
+            given, before = [[own.astype(np.float64) for own in one] for one in gradients], kept
+            ranks.reduce(step, gradients)
+            kept = self.states(ranks)
+            for t, shape in self.MATRICES.items():
+                m = [given[r][t].reshape(shape) + before[r]["residual", t] for r in range(self.WORLD)]
+                average, _ = self.step(m, before[0]["q", t])
+                ours = gradients[0][t].reshape(shape).astype(np.float64)
+                self.close_to(ours, average, f"step {step}: average of tensor {t}", 2.0 ** -6)
+                for r in range(self.WORLD):
+                    np.testing.assert_array_equal(gradients[r][t], gradients[0][t])
+                    self.close_to(kept[r]["residual", t], m[r] - ours, f"step {step}: residual of tensor {t}")
 
 
 if __name__ == "__main__":
