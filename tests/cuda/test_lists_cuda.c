@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSOR_MAX = 5, STEP_N = 2, DAMAGE_N = 10, PLACES = 4 };
+enum { TENSOR_MAX = 5, STEP_N = 2, DAMAGE_N = 4, PLACES = 4 };
 
 typedef struct layout {
     size_t tensor_n;

@@ -224,7 +224,7 @@ unsigned draw(block *b, unsigned n)
 /* Draws a new order, in which a warp may be far ahead of another one, and its lanes are in any order. Half of the time warps stay together. */
 void draw_order(block *b, unsigned threads)
 {
-    unsigned group = draw(b, 2) == 0 ? 1 : WARP, groups = threads / group, warps[THREADS_MAX];
+    unsigned group = draw(b, 2) == 0 ? 1 : WARP, groups = threads / group, warps[THREADS_MAX] = {0};
     for (unsigned g = 0; g < groups; g++) {
         unsigned other = draw(b, g + 1);
         warps[g] = warps[other];
