@@ -13,9 +13,8 @@
             kernel<<<tg_blocks, (unsigned)(threads), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__); \
         }                                                                                       \
     } while (0)
-/* Blocks that may wait for each other (TG_AWAIT), with dynamic shared memory alone. They take their numbers in the order in which they run,
- * and whoever launches them has found out that the GPU runs as many at once as wait for each other. */
-/* Every `together` blocks, side by side, are a cluster: they run at the same time, so they may wait for each other. */
+/* Blocks that may wait for each other (TG_AWAIT), with dynamic shared memory alone: every `together` blocks, side by side, are a cluster, which
+ * the GPU runs at the same time. */
 static inline cudaLaunchConfig_t tg_config_together(cudaLaunchAttribute *cluster, unsigned together, uint64_t blocks,
                                                     unsigned threads, size_t shared_len, void *stream)
 {
