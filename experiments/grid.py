@@ -174,7 +174,7 @@ class Runner:
                 log.write(f"{training.told()}\n{job.log()[-4000:]}\n\n")
             training.tries += 1
             if "CUDA" in job.log() and training.tries == 1:
-                self.waiting.append(training)
+                self.waiting = in_order([training, *self.waiting])
             else:
                 self.failures += 1
         self.say(f"{training.told()}: {told}")

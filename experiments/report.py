@@ -25,7 +25,7 @@ HEADING = "## Schemes in one setting: ResNet-18 on CIFAR-10"
 # ---- the first table ---------------------------------------------------------------------------------------------------
 
 def table(rows):
-    yield "| recipe | | exchange | seeds | test accuracy, % | to dense | sent by a worker, whole run | ratio | frame ratio |"
+    yield "| recipe | local steps, learning rate | exchange | seeds | test accuracy, % | against dense, points | sent by a worker, whole run | ratio | frame ratio |"
     yield "|---|---|---|---|---|---|---|---|---|"
     dense = dense_of(rows)
     for row in sorted(rows, key=lambda row: row.ratio or 0):
@@ -49,11 +49,11 @@ def section(rows):
     yield HEADING
     yield ""
     yield (f"All 50,000 training images and all 10,000 test images, {runs[0]['parameters']:,} parameters, {s['workers']} workers × batch "
-           f"{s['batch']}, SGD with Nesterov momentum {s['momentum']} after averaging, weight decay {s['decay']:g}, rate {s['rate']} with a "
+           f"{s['batch']}, SGD with Nesterov momentum {s['momentum']} after averaging, weight decay {s['decay']:g}, learning rate {s['rate']} with a "
            f"warm-up of {s['warmup_epochs']:g} epochs and a cosine to 0, random crops and flips, bf16 autocast. The workers share one "
-           f"{versions['device']} and each keeps its own batch-norm statistics, which are averaged for the test. Every gradient passes "
+           f"{versions['device']}. Each keeps its own batch-norm statistics, which are averaged for the test. Every gradient passes "
            "through the library's frames and residuals (`tersegrad.torch.Workers`). Nothing was tuned for any one recipe; "
-           "a row with a rate of its own says so. Accuracy is that of the last epoch.")
+           "a row with another learning rate says so. Accuracy is that of the last epoch.")
     yield ""
     yield (f"Seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
            + ("; with one seed, differences below half a point are not resolved" if min(len(row.runs) for row in rows) == 1 else "")
@@ -61,18 +61,18 @@ def section(rows):
            "`TG_DATA=DIR experiments/grid.py resnet18 local --jobs 5 --mps`. Every run with its settings, its curve and its byte counts is a line "
            "of `experiments/kept/resnet18.jsonl`, or of `local.jsonl` if it has local steps.")
     yield ""
-    yield ("*Ratio* compares what an uncompressed ring all-reduce sends with what a worker sent, by the exchange's own meter, headers "
-           f"and all steps counted. By `gather` each of {s['workers']} workers sends its frame to {s['workers'] - 1} others. *Frame ratio* "
-           "compares the gradient in fp32 with the one frame that a worker makes of it, which is closest to what papers report"
-           + (f"; by `gather` it is {s['workers'] / 2:g} times the ratio" if s["workers"] != 2 else "") + ". With local steps both count "
-           "the steps without an exchange too.")
+    yield ("*Ratio* is what an uncompressed ring all-reduce sends, over what a worker sent by the exchange's own meter, headers "
+           f"and all steps included. By `gather` each of {s['workers']} workers sends its frame to {s['workers'] - 1} others. *Frame ratio* "
+           "is the size of the fp32 gradient over that of the one frame that a worker makes of it, which is closest to what papers report"
+           + (f"; by `gather` it is {s['workers'] / 2:g} times the ratio" if s["workers"] != 2 else "") + ". With local steps both also "
+           "count the steps without an exchange.")
     shares = [run["exposed"] / run["seconds"] for run in runs if run.get("exposed") and run.get("codec", "host") == "host"]
     if shares:
         on_gpu = sum(run.get("codec") == "device" for run in runs)
         yield ""
         where = "the CPU" if not on_gpu else f"the CPU in {len(runs) - on_gpu} of {len(runs)} runs and on the GPU in the others"
         yield (f"These runs measure accuracy and bytes, not speed: several trainings shared the device and the host. The codec ran on {where}; "
-               f"the bits are the same. With it on the CPU, the next forward pass waited for the exchange in {100 * min(shares):.0f}% to {100 * max(shares):.0f}% of a training's time, dense included.")
+               f"the bits are the same. With the codec on the CPU, a training spent {100 * min(shares):.0f}% to {100 * max(shares):.0f}% of its time waiting for the exchange, dense included.")
     for count in epochs:
         yield ""
         yield f"### {count} epochs"
@@ -88,7 +88,7 @@ def section(rows):
 def eight_workers(rows):
     yield "### Eight workers"
     yield ""
-    yield "Eight workers × batch 32, all else as in the first table. *To dense* compares with the mean of dense with eight workers."
+    yield "Eight workers × batch 32, all else as in the first table. *Against dense* compares with the mean of dense with eight workers."
     yield ""
     yield from table(rows)
     yield ""
@@ -104,9 +104,10 @@ def language(rows):
     """Loss beside uncompressed local steps of the same length, and beside an exchange in every step."""
     yield "## Language models with local steps"
     yield ""
-    yield ("The text of Shakespeare's plays by characters; the last tenth is the test part. Workers take H steps with AdamW, and average how far "
-           "they came. *Ratio* counts all steps. The loss is that of the last epoch; *to dense frames* is beside the same H and rate, *to dense in "
-           "every step* beside the best rate of that. *Closed*: after the last round, one exchange of what residuals still hold. `TG_DATA=DIR experiments/grid.py text`:")
+    yield ("The text of Shakespeare's plays by characters; the last tenth is the test part. Workers take H steps with AdamW, then average how far "
+           "their weights moved. *Ratio* counts all steps. The loss is that of the last epoch. *Against dense frames* compares with uncompressed "
+           "frames at the same H and learning rate, *against dense in every step* with uncompressed gradients in every step at their best rate. "
+           "*Closed*: after the last round, one exchange of what residuals still hold. `TG_DATA=DIR experiments/grid.py text`:")
     yield ""
     for model in dict.fromkeys(row.settings["model"] for row in rows):
         own = [row for row in rows if row.settings["model"] == model]
@@ -114,7 +115,7 @@ def language(rows):
         yield (f"`{model}`: {run['parameters']:,} parameters, {s['workers']} workers × batch {s['batch']} × {s['length']} characters, "
                f"{run['steps']:,} steps, AdamW inside (weight decay {s['decay']:g}, dropout {s['dropout']:g}), a cosine to 0.")
         yield ""
-        yield ("| recipe | H | rate | exchange | seeds | test loss | to dense frames, % | to dense in every step, % | "
+        yield ("| recipe | H | rate | exchange | seeds | test loss | against dense frames, % | against dense in every step, % | "
                "sent by a worker, whole run | ratio | frame ratio |")
         yield "|---|---|---|---|---|---|---|---|---|---|---|"
         dense = [row for row in own if row.settings["recipe"] == "dense" and not row.outside() and row.losses]
@@ -137,10 +138,10 @@ def sharded(rows):
     yield (f"A GPT of {run['parameters']:,} parameters on the text of Shakespeare's plays, sharded by PyTorch's FSDP2 among {s['workers']} ranks on one "
            f"{run['versions']['device']}, over NCCL; batch {s['batch']} × {s['length']} characters a rank, {run['steps']:,} steps, AdamW (rate "
            f"{s['rate']:g}, weight decay {s['decay']:g}, dropout {s['dropout']:g}), a cosine to 0. `dense` is PyTorch's own reduce-scatter in fp32; "
-           f"*sent* counts reduce-scatters alone. Means of seeds, and half of the distance from best to worst. PyTorch {run['versions']['torch']}, "
+           f"*sent* counts reduce-scatters alone. Means of seeds ± half the distance from best to worst. PyTorch {run['versions']['torch']}, "
            f"{run['date']}. `TG_DATA=DIR experiments/sharded.py`:")
     yield ""
-    yield "| recipe | seeds | test loss | of each seed | to dense, % | sent by a rank, whole run | ratio to fp32 | of a bf16 ring |"
+    yield "| recipe | seeds | test loss | of each seed | against dense, % | sent by a rank, whole run | ratio to fp32 | of a bf16 ring |"
     yield "|---|---|---|---|---|---|---|---|"
     dense = dense_of(rows)
     for row in sorted(rows, key=lambda row: row.ratio or 0):
@@ -159,13 +160,13 @@ def small(rows):
     """AdaComp beside dense of the same model and optimizer."""
     yield "## AdaComp on digits and speech"
     yield ""
-    yield ("By `gather` every worker gets the frames of all others; by `shard` the owner of a shard averages it and selects from the average once "
-           "more. *Moves exchanged*: each worker takes its step with AdamW first, and what is exchanged is how far it came. "
+    yield ("By `gather` every worker gets the frames of all others. By `shard` the owner of a slice averages it and selects from the average a "
+           "second time. *Moves exchanged*: each worker first takes its step with AdamW, and exchanges how far its weights moved. "
            "*Rare elements corrected*: an element of the average that comes after T steps of 0 counts as T equal ones in Adam's second moment "
            "(`experiments/optimizers.py`). "
            "`TG_DATA=DIR experiments/grid.py adacomp`, on a CPU:")
     yield ""
-    yield ("| data, model | parameters | workers | optimizer | recipe | exchange | seeds | test accuracy, % | to dense | "
+    yield ("| data, model | parameters | workers | optimizer | recipe | exchange | seeds | test accuracy, % | against dense, points | "
            "sent by a worker, whole run | ratio | frame ratio |")
     yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for row in sorted(rows, key=lambda row: [str(row.settings[n]) for n in ("data", "model")] + [row.settings["optimizer"] != "sgd", row.ratio or 0]):
@@ -185,7 +186,7 @@ def times(ratio):
 
 def short(rows):
     """For the README: what three seeds show, and nothing else."""
-    yield "| recipe | | test accuracy, % | to dense | times fewer bytes |"
+    yield "| recipe | local steps, learning rate | test accuracy, % | against dense, points | times fewer bytes |"
     yield "|---|---|---|---|---|"
     dense = dense_of(rows)
     for row in sorted(rows, key=lambda row: row.ratio or 0):

@@ -242,7 +242,7 @@ OPTIONS = (RING, "ef+topk@0.001,coords=shared+autoencoder@ring", f"{RING},order=
 def lgc(data, flags, rows):
     """Dense, top-k and LGC: a row for every (workers, steps, seeds, recipes); the batch of all workers is 64 or 32."""
     def lines(study):
-        yield ("| workers | steps | recipe | test accuracy, % | to dense | ratio, all of the run | ratio, once codes travel | "
+        yield ("| workers | steps | recipe | test accuracy, % | against dense, points | ratio, all of the run | ratio, once codes are sent | "
                "bytes a worker and step then, up and down | relative error, learned |")
         yield "|---|---|---|---|---|---|---|---|---|"
         for workers, batch, steps, seeds, recipes in rows:
