@@ -48,12 +48,12 @@ def tables(rows):
     steps = [row for row in rows if "workers" not in str(row["by"])]
     hooks = list(dict.fromkeys(row["hook"] for row in steps))
     versions = ", ".join(sorted({row["torch"] for row in steps if row["torch"]}))
-    yield f"One H200, PyTorch {versions}, NCCL between ranks on the same GPU through sockets of the loopback; {measured(rows)}."
+    yield f"One H200, PyTorch {versions}, NCCL between ranks on the same GPU over loopback sockets; {measured(rows)}."
     yield ""
     alone = [row for row in steps if row["ranks"] == 1]
     models = list(dict.fromkeys(row["model"] for row in alone))
     if alone:
-        yield "Milliseconds of a step with one rank, where nothing travels, and how much more that is than without a hook:"
+        yield "Milliseconds per step with one rank, where nothing is sent, and the increase over no hook:"
         yield ""
         yield "| hook | " + " | ".join(models) + " |"
         yield "|---" * (1 + len(models)) + "|"
@@ -67,7 +67,7 @@ def tables(rows):
     for model in dict.fromkeys(row["model"] for row in two):
         of = {(row["hook"], row["gbit"]): row for row in two if row["model"] == model}
         how = ", by a delay in `send` (tests/cuda/slow_link.c)" if any(row["by"] for row in of.values()) else ""
-        yield f"{model}, two ranks, milliseconds of a step at these rates a rank{how}:"
+        yield f"{model}, two ranks, milliseconds per step at these link rates per rank{how}:"
         yield ""
         yield "| hook | bytes sent by a rank | " + " | ".join("loopback" if rate == 0 else f"{rate:g} Gbit/s" for rate in rates) + " |"
         yield "|---" * (2 + len(rates)) + "|"
@@ -82,7 +82,7 @@ def tables(rows):
     if workers:
         none = next(row["ms"] for row in workers if row["hook"] == "none")
         shares = [f"`{row['hook']}` {row['ms']:.1f} ms ({100 * max(0, 1 - none / row['ms']):.0f}%)" for row in workers if row["hook"] != "none"]
-        yield f"`Workers`, {workers[0]['model']}, {workers[0]['by']}: the passes and the optimizer take {none:.1f} ms; with the exchange, and its share: {', '.join(shares)}."
+        yield f"`Workers`, {workers[0]['model']}, {workers[0]['by']}: the passes and the optimizer take {none:.1f} ms. With the exchange, and its share of the step: {', '.join(shares)}."
         yield ""
 
 

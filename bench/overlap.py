@@ -2,16 +2,17 @@
 """Steps with and without compression while the backward pass computes: two hosts that are network namespaces (bench/netns) with a
 core each, in turns in one run. Needs root, the package (pip install .) and PyTorch; for --mpi, build/openmpi/bench_links.
 
-    sudo bench/overlap.py --save --page          measures (9 minutes on a quiet machine), keeps the rows in bench/results/overlap.csv,
+    sudo bench/overlap.py --save --page          measures (40 minutes on a quiet machine), keeps the rows in bench/results/overlap.csv,
                                                  and makes the tables of bench/README.md from all rows that are kept
     sudo bench/overlap.py --mpi --save --page    the same with bench_links (5 minutes)
     bench/overlap.py --kept --page               measures nothing
-    bench/overlap.py [--rates 100mbit,1gbit,...] [--rounds N] [--hooks A,B,...]
+    bench/overlap.py [--rates 100mbit,1gbit,...] [--launches N] [--rounds N] [--hooks A,B,...]
 
 A GPT of 10 M parameters under PyTorch's DistributedDataParallel, without a hook, with PyTorch's hooks and with ours, each step with
 words of its own. Gradients are views of DistributedDataParallel's buckets in all rows (gradient_as_bucket_view=True), so that it copies
 none. A round takes some steps with each hook, one after the other, and one before them that is not timed: a model that has waited for
-its turn for seconds finds its memory cold. The figures are medians over rounds, of rank 0.
+its turn for seconds finds its memory cold. Which pages of memory a model gets is chance, and makes it some milliseconds faster or slower for as
+long as its process runs. So the job is launched several times. The figures are of rank 0: the median over launches of medians over rounds.
 
     computing    steps without communication (no_sync): forward and backward pass, optimizer
     empty hook   with a hook that does nothing: what DistributedDataParallel itself costs
@@ -20,7 +21,7 @@ its turn for seconds finds its memory cold. The figures are medians over rounds,
     own work     encoding and decoding by state.stats(), by the clock: on a core that also computes it contains pauses
     CPU          CPU time of the process beyond that of computing: own work, messages, Python; and how much of it gloo's thread takes,
                  most of it in the kernel, which copies each message and cuts it into packets
-    shown        what a step takes beyond computing and own work
+    beyond       what a step takes beyond own work and computing: computing alone, or in step
     first steps  steps 2 to 4 of recipes with a residual, which is empty at first: AdaComp sends several times as much then
     later steps  from step 21 on; of hooks without a residual, from step 4 on
 
@@ -222,9 +223,9 @@ def mbit_of(rate):
 
 
 def rounds_of(rate, options):
-    """Rounds and steps of each: a step without a hook takes 3.5 s at 100 Mbit/s."""
+    """Rounds of a launch, and steps of each: a step without a hook takes 3.5 s at 100 Mbit/s."""
     is_slow = mbit_of(rate) < 500
-    return options.rounds or (3 if is_slow else 5), 2 if is_slow else 3
+    return options.rounds or (2 if is_slow else 4), 2 if is_slow else 3
 
 
 def netns(rate, *command, by="mpirun"):
@@ -236,10 +237,21 @@ def netns(rate, *command, by="mpirun"):
     return told
 
 
+def median_row(rows):
+    """Of the rows of one hook in all launches."""
+    def median(column):
+        found = [row[column] for row in rows if row[column] != ""]
+        return statistics.median(found) if found else ""
+    return {**rows[0], **{column: median(column) for column in ("ms", "cpu_ms", "gloo_ms", "own_ms", "sent")}}
+
+
 def by_torch(rate, options):
     rounds, steps = rounds_of(rate, options)
-    found = netns(rate, sys.executable, __file__, "--work", rounds, steps, "--hooks", options.hooks, by="env")
-    return [{**row, "mbit": mbit_of(rate)} for row in found]
+    launches = {}
+    for _ in range(options.launches):
+        for row in netns(rate, sys.executable, __file__, "--work", rounds, steps, "--hooks", options.hooks, by="env"):
+            launches.setdefault((row["hook"], row["phase"]), []).append(row)
+    return [{**median_row(rows), "mbit": mbit_of(rate)} for rows in launches.values()]
 
 
 def by_mpi(rate, options):
@@ -328,25 +340,23 @@ def torch_tables(rows):
                         ([shown_hook(hook), *(text for mbit in kept.rates for text in (cell(kept.get(hook, "later", mbit, "ms"), ".0f"),
                                                                                      cell(faster(hook, mbit), ".2f")))] for hook in kept.later))
     yield ""
-    yield ("Own work, and what a step shows beyond computing and own work, also as a share of both; CPU time of all threads beyond computing, and "
-           "that of gloo's thread alone:")
+    yield ("Own work; what a step shows beyond own work and computing alone, and beyond own work and computing in step, as a share of both; CPU "
+           "time of all threads beyond computing alone, and that of gloo's thread:")
     yield ""
 
-    def beyond(hook, mbit):
-        ms, computing, own = (kept.get(*where) for where in ((hook, "later", mbit, "ms"), ("computing", "later", mbit, "ms"),
-                                                             (hook, "later", mbit, "own_ms")))
-        return None if ms is None or computing is None else ms - computing - (own or 0)
-
-    def shown(hook, mbit):
-        more, own, computing = beyond(hook, mbit), kept.get(hook, "later", mbit, "own_ms"), kept.get("computing", "later", mbit, "ms")
-        return cell(more, ".0f") + ("" if more is None or own is None else f" ({100 * more / (computing + own):.0f}%)")
+    def shown(hook, base, mbit):
+        ms, computing, own = (kept.get(name, "later", mbit, column) for name, column in ((hook, "ms"), (base, "ms"), (hook, "own_ms")))
+        if ms is None or computing is None:
+            return "–"
+        more = ms - computing - (own or 0)
+        return f"{more:.0f}" + ("" if own is None else f" ({100 * more / (computing + own):.0f}%)")
 
     def cpu(hook, mbit):
         both = [kept.get(name, "later", mbit, "cpu_ms") for name in (hook, "computing")]
         return "–" if None in both else f"{both[0] - both[1]:.0f}, " + cell(kept.get(hook, "later", mbit, "gloo_ms"), ".0f")
-    yield from lines_of(["hook", *(text for mbit in kept.rates for text in (shown_rate(mbit) + ": own", "shown", "CPU, gloo"))],
+    yield from lines_of(["hook", *(text for mbit in kept.rates for text in (shown_rate(mbit) + ": own", "beyond alone", "beyond in step", "CPU, gloo"))],
                         ([shown_hook(hook), *(text for mbit in kept.rates for text in (
-                            cell(kept.get(hook, "later", mbit, "own_ms"), ".0f"), shown(hook, mbit), cpu(hook, mbit)))]
+                            cell(kept.get(hook, "later", mbit, "own_ms"), ".0f"), shown(hook, "computing", mbit), shown(hook, "in step", mbit), cpu(hook, mbit)))]
                          for hook in kept.later if hook != "computing"))
     yield ""
     yield from first_steps(kept)
@@ -398,7 +408,8 @@ TABLES = {"torch": torch_tables, "mpi": mpi_tables}
 def main():
     parser = argparse.ArgumentParser(description="Steps while the backward pass computes.")
     parser.add_argument("--rates", default="100mbit,1gbit,3gbit,10gbit")
-    parser.add_argument("--rounds", type=int, help="5, and 3 on slow links")
+    parser.add_argument("--launches", type=int, default=5, help="of PyTorch's side [default: 5]")
+    parser.add_argument("--rounds", type=int, help="of a launch: 4, and 2 on slow links")
     parser.add_argument("--hooks", default=",".join(HOOKS), help="of PyTorch's side")
     parser.add_argument("--mpi", action="store_true", help="bench_links instead of PyTorch")
     parser.add_argument("--kept", action="store_true", help="measure nothing: the rows that are kept")
