@@ -310,13 +310,13 @@ const cli_command cli_bench = {
     .name = "bench",
     .summary = "speed, size and error of a recipe, beside memcpy",
     .usage = "--recipe R [--n N | --shapes SHAPES | --input FILE.npy [--n N --shift N]] [flags]",
-    .about = "Measures a recipe on one gradient: a synthetic one of N elements (4194304 = 2^22 unless told), or\n"
-             "the one in FILE.npy; with --n and --shift, on the gradients of many steps there. A synthetic one\n"
-             "changes from step to step, too. The round trip is checked before anything is timed. GB/s counts\n"
-             "bytes of the gradient, in 1e9 a second; memcpy copies the same bytes with one thread, and with as\n"
-             "many as --threads, in turns with the rest. Decoding adds to the caller's sums, for which a frame is\n"
-             "checked whole before; or to private sums, for which it is checked on the way, as exchanges do. With\n"
-             "--shapes, a model of many tensors is measured beside one tensor of as many elements.",
+    .about = "Measures speed, size and error of a recipe on one gradient: a synthetic one of N elements (4194304 =\n"
+             "2^22 by default), or the one in FILE.npy; with --n and --shift, on the gradients of many steps\n"
+             "there. A synthetic gradient changes from step to step, too. The round trip is checked before\n"
+             "anything is timed. GB/s are 1e9 bytes of gradient per second. memcpy copies the same bytes with one\n"
+             "thread and with --threads, in turns with the rest. Decoding adds to the caller's sums, after the\n"
+             "whole frame is checked, or to private sums, which are checked on the way. With --shapes, a model of\n"
+             "many tensors is measured beside one tensor of as many elements.",
     .examples = "tersegrad bench --recipe ef+topk@0.01+fp16\n"
                 "tersegrad bench --recipe ef+randomblock@0.01 --n 10000000 --threads 2\n"
                 "tersegrad bench --recipe adacomp --shapes 10000x100\n"

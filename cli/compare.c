@@ -145,22 +145,18 @@ static int print_table(const cli_args *args, const cli_run *rows, size_t n)
 static void print_legend(const cli_args *args, const cli_run *rows, size_t n)
 {
     puts("\n"
-         "bytes/step  what one worker sends, headers included; ratio is against an fp32 all-reduce in every step, "
-         "local steps\n"
-         "            included");
-    puts("step        measured here, workers being threads: computing, the exchange as far as it is exposed, and the\n"
-         "            update of weights");
+         "bytes/step  bytes that one worker sends, headers included\n"
+         "ratio       bytes of an fp32 all-reduce in every step, local steps included, over bytes/step\n"
+         "step        measured: computing, the exposed part of the exchange, and the update of weights");
     if (args->group_size > 0) {
-        puts("exposed     what the backward pass has not hidden of encode, exch. and decode, which a thread of their "
-             "own\n"
-             "            does for each group of layers while it goes on (--group-size)");
+        puts("exposed     the part of encode, exch. and decode that the backward pass does not hide (--group-size)");
     } else {
         puts("exposed     encode, exch. and decode, all after the backward pass (--group-size 0)");
     }
     if (args->link.bits > 0) {
         printf(
-            "exch.       copying, waiting for each other, and the emulated link of %g Mbit/s and %g ms: messages are\n"
-            "            held back for the time that their bytes would take ('tersegrad help link')\n",
+            "exch.       copying, waiting for each other, and the emulated link of %g Mbit/s and %g ms, which delays\n"
+            "            messages by the time that their bytes would take ('tersegrad help link')\n",
             args->link.bits / 1e6, args->link.latency * 1e3);
     } else {
         puts(
@@ -168,7 +164,7 @@ static void print_legend(const cli_args *args, const cli_run *rows, size_t n)
             "Mbit/s      predicted step if the busiest worker had to send its bytes over such a link, without overlap");
     }
     if (cli_run_aims(args)) {
-        printf("s to %.1f%%  seconds of training, tests left out, until a test first reached that accuracy%s\n",
+        printf("s to %.1f%%  seconds of training, without tests, until a test first reached that accuracy%s\n",
                100 * cli_run_target(args, rows, n), args->seeds > 1 ? ", first seed" : "");
     }
     for (size_t i = 0; i < n; i++) {
@@ -325,7 +321,7 @@ const cli_command cli_compare = {
     .about =
         "Trains the same model on the same data once for each recipe and seed, and shows accuracy, bytes and time\n"
         "side by side, with the step time to expect on slower links. With --link RATE, trains over an emulated slow\n"
-        "link and tells the time to an accuracy (--target). A run that diverged is marked ('tersegrad help\n"
+        "link and prints the time to an accuracy (--target). A run that diverged is marked ('tersegrad help\n"
         "diverged'). --recipe may be repeated. RECIPE:H trains with H local steps ('tersegrad help local-steps').",
     .examples = "tersegrad compare --steps 300 --page compare.html\n"
                 "tersegrad compare --recipes 'dense;bf16;adacomp' --link 100mbit,1ms --target 80 --steps 300\n"

@@ -236,7 +236,7 @@ const cli_command cli_completion = {
     .summary = "completion of this program's words for bash or zsh",
     .usage = "bash|zsh",
     .about = "Prints a script that completes commands, flags and their values. 'cmake --install' and the Debian\n"
-             "package put it where the shells look for it.",
+             "package install it for bash and zsh.",
     .examples = "source <(tersegrad completion bash)\n"
                 "source <(tersegrad completion zsh)\n",
     .file_min = 1,

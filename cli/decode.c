@@ -266,8 +266,8 @@ const cli_command cli_decode = {
     .summary = "a frame (.tg) back into gradients (.npy)",
     .usage = "[flags] IN.tg OUT",
     .about = "Decodes a frame that `tersegrad encode` wrote. One tensor becomes the file OUT; several become a\n"
-             "new directory OUT with one .npy file each. Values that were not sent are 0. The frame is checked\n"
-             "whole before anything is written.",
+             "new directory OUT with one .npy file each. Values that were not sent are 0. The whole\n"
+             "frame is checked before anything is written.",
     .examples = "tersegrad decode gradient.tg back.npy\n"
                 "tersegrad decode model.tg model-back/\n",
     .flags = flags,

@@ -53,9 +53,9 @@ static int print_text(const cli_args *args, const cli_demo_run *d, const cli_dem
     cli_table_free(&table);
     puts("\n"
          "ratio       bytes of an uncompressed all-reduce over bytes sent, headers included\n"
-         "step error  of the last averaged gradient, as a share of its energy (NMSE); above 1 with feedback (ef)\n"
-         "            where a step delivers what earlier steps held back\n"
-         "sum error   the same of all steps added up, which is what the model moves by: here feedback pays\n"
+         "step error  error of the last averaged gradient over its energy (NMSE); above 1 where feedback (ef)\n"
+         "            delivers values of earlier steps\n"
+         "sum error   the same for the sum of all steps, which is what moves the model: here feedback helps\n"
          "\n"
          "Try next:");
     printf("  %s recipes                              the parts that a recipe is made of\n", args->program);
@@ -148,9 +148,9 @@ const cli_command cli_demo = {
     .name = "demo",
     .summary = "a synthetic model through the exchange, recipe by recipe",
     .usage = "[flags]",
-    .about = "Takes the gradients of a synthetic model through the exchange with one thread per worker, once for\n"
-             "each recipe, and shows bytes, ratio and error. Fails if workers end with different bits, or if the\n"
-             "bytes reported are not those that the link carried. --recipe may be repeated.",
+    .about = "Exchanges the gradients of a synthetic model, with one thread per worker, once for each recipe, and\n"
+             "shows bytes, ratio and error. Fails if workers end with different bits, or if the link counts other\n"
+             "bytes than the meter. --recipe may be repeated.",
     .examples = "tersegrad demo\n"
                 "tersegrad demo --workers 8 --recipe ef+topk@0.05+fp16 --recipe ef+randomblock@0.05\n"
                 "tersegrad demo --recipes 'dense;ef+topk@0.01,scope=model' --steps 100 --json\n",

@@ -188,7 +188,7 @@ const cli_command cli_encode = {
     .usage = "--recipe R [flags] IN... OUT.tg",
     .about = "Encodes gradients into one frame. One .npy file is one tensor, named after the file. A directory\n"
              "(all *.npy in it, by name) or several files are the tensors of a model.\n"
-             "Without --seed nothing is shared between workers: random coordinates are then each worker's own.",
+             "Without --seed, each worker draws its own random coordinates.",
     .examples = "tersegrad encode --recipe topk@0.01+fp16 gradient.npy gradient.tg\n"
                 "tersegrad encode --recipe randomblock@0.1 --seed 7 --step 3 gradient.npy gradient.tg\n"
                 "tersegrad encode --recipe topk@0.01 --kind '*bias=bias' --rule 'embed*=bf16' model/ model.tg\n",

@@ -163,8 +163,8 @@ const cli_command cli_inspect = {
     .name = "inspect",
     .summary = "check a frame and show what is in it",
     .usage = "[--json | --csv] IN.tg",
-    .about = "Checks a frame whole and shows what it says of itself: recipe, step, sizes, tensors. A damaged\n"
-             "frame is a failure with the reason.",
+    .about = "Checks a whole frame and shows its recipe, step, sizes and tensors. A damaged frame is an error,\n"
+             "with the reason.",
     .examples = "tersegrad inspect gradient.tg\n"
                 "tersegrad inspect --json model.tg\n",
     .flags = flags,

@@ -162,10 +162,10 @@ const cli_command cli_plan_command = {
     .usage = "(--params N | --model NAME | --shapes FILE) --workers W --rate RATE --compute TIME [flags]",
     .about =
         "Predicts a training step with every preset, or with --recipes, and with plain all-reduces in fp32 and\n"
-        "bf16: without and with overlap, and with hosts that sum first. Says which recipe pays, or that none does.\n"
-        "A simulation of groups, codecs and links decides, from costs that were measured: by 'tersegrad probe',\n"
-        "or here and now; with --device cuda, costs of a GPU. Without --compute, a step of --model is timed.\n"
-        "'tersegrad help planning' says what is simulated.",
+        "bf16: without and with overlap, and with hosts that average first. Says which recipe pays, or that none\n"
+        "does. It simulates groups, codecs and links, with costs measured by 'tersegrad probe' or right now; with\n"
+        "--device cuda, costs of a GPU. Without --compute, it times a step of --model. 'tersegrad help planning'\n"
+        "says what is simulated.",
     .examples =
         "tersegrad plan --params 25e6 --workers 8 --hosts 8 --rate 1gbit --latency 50us --compute 120ms\n"
         "tersegrad plan --shapes gpt.json --workers 64 --hosts 8 --rate 10gbit --compute 300ms --compute-on device\n"

@@ -151,13 +151,13 @@ int cli_plan_print(const cli_plan *p, const cli_plan_facts *f)
     cli_table_free(&t);
     print_refused(p);
     printf("\nstep ms     exchange after the backward pass; overlapped: during it%s\n",
-           has_hosts(p) ? "; by hosts: workers of a host sum first" : "");
-    puts("bytes       that a worker sends in a step\n"
+           has_hosts(p) ? "; by hosts: workers of a host average first" : "");
+    puts("bytes       bytes that a worker sends in a step\n"
          "pays below  the link rate below which the recipe is faster than bf16\n"
          "residual B  bytes of memory for residuals and their next values\n"
-         "points      of test accuracy above dense in kept trainings; *: of the same parts with other values");
+         "points      test accuracy minus that of dense in kept trainings; *: of the same parts with other values");
     if (has_learned(p)) {
-        puts("coded       a step when codes are sent; those before, dense and to train the autoencoder, take longer");
+        puts("coded       a step in which codes are sent; the earlier steps (dense, and learning) take longer");
     }
     printf("\n%s\n", p->recommendation);
     return code;

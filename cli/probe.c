@@ -264,9 +264,9 @@ const cli_command cli_probe_command = {
         "Measures what it costs to encode, check and sum gradients, and writes that to FILE, for\n"
         "'tersegrad plan --probe FILE': for every preset (or --recipes), for 65 thousand, 1 million and 8 million\n"
         "elements (or --n), with one thread and with --threads. --device cuda measures the GPU as well, and copies\n"
-        "of messages between it and the host. --input measures on that gradient.\n"
+        "of messages between it and the host. --input uses that gradient.\n"
         "Started by mpirun, it also measures the network between the processes: latency, bandwidth by size of\n"
-        "message, and all-reduces in fp32 and bf16. --probe takes what is in that file from it, and measures the rest.",
+        "message, and all-reduces in fp32 and bf16. With --probe, it measures only what that file does not have.",
     .examples = "tersegrad probe machine.json\n"
                 "tersegrad probe --recipes 'bf16;adacomp' --threads 4 machine.json\n"
                 "tersegrad probe --device cuda machine.json\n"

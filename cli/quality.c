@@ -265,9 +265,9 @@ const cli_command cli_quality = {
     .summary = "error, bias and bits of quantizers on known distributions",
     .usage = "[--recipes 'A;B;C'] [--n N | --input FILE.npy] [flags]",
     .about = "Measures recipes on N values each of three distributions: gaussian (N(0, 1)), laplace (scale 1) and\n"
-             "cubed (the cube of a Gaussian); with --input on the gradient in FILE.npy alone, and on none of the\n"
-             "three. Without recipes, takes the library's quantizers, at few levels and at many. Recipes with\n"
-             "feedback are refused: their error is not that of one step. --recipe may be repeated.",
+             "cubed (the cube of a Gaussian); with --input, only on the gradient in FILE.npy. Without recipes, it\n"
+             "measures the library's quantizers, with few levels and with many. Recipes with feedback are refused,\n"
+             "because their error is not that of one step. --recipe may be repeated.",
     .examples = "tersegrad quality --page quality.html\n"
                 "tersegrad quality --recipes 'orq@3,bucket=300;linear@3,bucket=300' --n 1000000\n"
                 "tersegrad quality --input gradient.npy --json\n",

@@ -372,10 +372,10 @@ const cli_command cli_similarity = {
     .name = "similarity",
     .summary = "how much the gradients of workers share, by layer and over time",
     .usage = "[flags]",
-    .about = "Trains a model with N workers that average their gradients uncompressed, and from time to time compares\n"
-             "what the workers had before they averaged: for each pair the cosine, the overlap of the largest values,\n"
-             "and the information between the values there. Norms and biases are left out, as they are of\n"
-             "compression. The same seed gives the same numbers.",
+    .about = "Trains a model with N workers that average their gradients uncompressed. Periodically compares the\n"
+             "gradients of each pair of workers before they are averaged: the cosine, the overlap of the largest\n"
+             "values, and the mutual information of the values there. Norms and biases are left out. The same seed\n"
+             "gives the same numbers.",
     .examples = "tersegrad similarity --steps 200 --page similarity.html\n"
                 "tersegrad similarity --model resnet8 --workers 8 --ratio 0.001 --steps 400 --every 50\n"
                 "tersegrad similarity --model mlp --data glyphs --epochs 2 --json\n",

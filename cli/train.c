@@ -278,11 +278,11 @@ const cli_command cli_train = {
     .name = "train",
     .summary = "a built-in model with N workers, compressed",
     .usage = "--recipe R [flags]",
-    .about = "Trains a model with N workers, each with its own share of the data, that average their gradients by a\n"
-             "recipe. Workers are threads, or processes that mpirun has started, on one machine or many. All hold\n"
-             "the same weights to the bit, or the run fails. A run that is killed and started again with --resume\n"
-             "ends in the same bits as one that was not; with another number of workers it goes on as well. With\n"
-             "--local-steps they take several steps on their own, and exchange how far their weights have moved.",
+    .about = "Trains a model with N workers. Each has its own share of the data, and all average their gradients by\n"
+             "a recipe. Workers are threads, or processes started by mpirun on one machine or many. All hold the\n"
+             "same weights to the bit, or the run fails. A run that is killed and continued with --resume ends in\n"
+             "the same bits as one that was not; it can also continue with another number of workers. With\n"
+             "--local-steps workers take several steps on their own, then exchange how far their weights moved.",
     .examples = "tersegrad train --recipe dense\n"
                 "tersegrad train --recipe ef+topk@0.01+fp16 --workers 8 --epochs 3\n"
                 "tersegrad train --recipe random-block@0.1 --data glyphs --log run.jsonl --checkpoint run.ck --resume\n"

@@ -150,7 +150,7 @@ class Plan(Case):
             self.assertIsNone(many["step_hosts_ms"])
             text = self.works("plan", *setting, "--workers", 3)
             self.assertIn(f"lgc-{form}, coded", text)
-            self.assertIn("\ncoded       a step when codes are sent", text)
+            self.assertIn("\ncoded       a step in which codes are sent", text)
         self.fails(2, "plan", "--params", "25e6", "--rate", "1gbit", "--compute", "1s", "--recipes", "lgc-ring", "--probe", probe, says="has not measured")
 
     def test_a_device_that_is_not_there(self):

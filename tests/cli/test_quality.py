@@ -149,7 +149,7 @@ class Quality(Case):
     def test_help(self):
         self.assertIn("\n  quality ", self.works("--help"))
         about = self.works("quality", "--help")
-        for text in ("Usage: tersegrad quality ", "--input FILE.npy", "alone", "--json", "\n  tersegrad quality"):
+        for text in ("Usage: tersegrad quality ", "--input FILE.npy", "only on the gradient", "--json", "\n  tersegrad quality"):
             self.assertIn(text, about)
         self.assertLessEqual(max(map(len, about.splitlines())), 120)
 
