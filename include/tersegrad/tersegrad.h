@@ -132,7 +132,7 @@ typedef enum tg_kind {
     TG_DENSE = 2,
     TG_RECURRENT = 3,
     TG_EMBEDDING = 4,
-    TG_NORM = 5, /* norms and biases are sent uncompressed unless a rule matches them */
+    TG_NORM = 5, /* norms and biases are sent uncompressed unless a rule matches them, or ef@small= says otherwise */
     TG_BIAS = 6
 } tg_kind;
 
@@ -217,7 +217,7 @@ typedef struct tg_options {
     uint64_t group_len; /* bytes of a group, from the last tensor to the first, first ones smaller; 0: one group */
     const uint32_t *group_of; /* instead: the group of each tensor, from 0 without gaps; NULL: by group_len */
     /* Ranks of a host: rank r is on host r / host_size, and the number of ranks is a multiple. They sum in fp32 first; the lowest
-     * rank of each host exchanges the mean by the recipe (docs/steps.md). 0 or 1: all ranks do. Not for LGC, nor with a device. */
+     * rank of each host exchanges the mean by the recipe (docs/steps.md). 0 or 1: all ranks do. Not for LGC. */
     uint32_t host_size;
     const tg_device *device; /* NULL: the CPU; else gradients, averages, sums and frames are in its memory */
 } tg_options;

@@ -81,14 +81,14 @@ class Codec:
         frame = codec.encode(gradient)
         back = codec.decode(frame)              # or tersegrad.decode(frame): a frame describes itself
 
-    recipe         what is sent, such as "adacomp"; tersegrad.recipes() lists the parts
-    seed           of everything random; None: a fixed one
-    rules          {pattern of names: recipe}, for tensors with a recipe of their own
-    dense_below    tensors of fewer elements are sent uncompressed
-    nonfinite      what to do about NaN and Inf: "error", "zero" or "pass"
-    threads        that encode
+    recipe         the recipe, such as "adacomp"; tersegrad.recipes() lists the parts
+    seed           seed of all random numbers; None: a fixed one
+    rules          {pattern of names: recipe}: recipes for tensors by name
+    dense_below    tensors with fewer elements are sent uncompressed
+    nonfinite      what to do with NaN and Inf: "error", "zero" or "pass"
+    threads        threads that encode
     kinds          {name: kind} of the arrays of a dict: "conv", "dense", "recurrent", "embedding", "norm", "bias" or "other".
-                   Norms and biases are sent uncompressed.
+                   Norms and biases are sent uncompressed by default
 
     The first call of encode fixes names, shapes and dtypes; later calls must have the same.
     """

@@ -38,7 +38,7 @@ class Device:
     def __init__(self, of: torch.device) -> None:
         if not has_cuda:
             raise Error(f"gradients are on {of}, and this build of tersegrad is for CPUs alone; build it where nvcc is "
-                        "(docs/gpu.md, \"In PyTorch\")")
+                        "(docs/gpu.md, \"Build\")")
         self.of = of
         self.stream: Optional[torch.cuda.Stream] = None
         if of.type == "cuda":

@@ -3,10 +3,14 @@
 A link that has failed is failed for good, because a rank may be anywhere in the step.
 
 An operation has the tag of its channel, so that several can be under way. Whether one is done, gloo does not tell: one can
-only wait for it. Each operation under way has a thread that waits for its messages, out of a pool that all links share. Where there is
-nothing else to do, `test` itself waits, without any hand-over between threads: for a vote, which is under way alone, and in steps of
-one group, whose operations follow each other in the same order on all ranks. (With several groups, two ranks could wait for
-operations that the other one has not started yet.)
+only wait for it. Each operation under way has a thread that posts its messages and waits for them, out of a pool that all links share.
+The thread that starts operations does not post them itself: it encodes, so its time slice may end inside a call to gloo, where it
+holds the lock of the connection, and gloo's event loop would spin until that thread runs again. A thread of the pool was asleep, and its
+slice has just begun.
+
+Where there is nothing else to do, `test` itself waits, without any hand-over between threads: for a vote, which is under way alone, and in
+steps of one group, whose operations follow each other in the same order on all ranks. (With several groups, two ranks could wait for
+operations that the other one has not started yet.) Messages of these are posted when the operation is started.
 """
 
 from __future__ import annotations
@@ -123,15 +127,16 @@ def _long(spans: Sequence[Memory]) -> List[Memory]:
 class _Operation:
     """An operation that was started and not yet found done by `test`."""
 
-    __slots__ = ("comparison", "compared", "works", "post_rest", "is_held", "is_waited", "is_done", "is_lost")
+    __slots__ = ("sends", "recvs", "tag", "comparison", "compared", "works", "is_held", "is_waited", "is_done", "is_lost")
 
-    def __init__(self, comparison: Optional[_Comparison], compared: _Works, works: _Works, is_held: bool) -> None:
+    def __init__(self, sends: Sequence[Memory], recvs: Sequence[Memory], tag: int, comparison: Optional[_Comparison], is_held: bool) -> None:
+        self.sends, self.recvs, self.tag = sends, recvs, tag
         self.comparison = comparison  # of facts, in the first operation of a step
-        self.compared, self.works = compared, works  # what has to be waited for yet
-        self.post_rest: Callable[[], _Works] = list  # after the comparison: messages that did not travel with it
+        self.compared: _Works = []    # what has to be waited for yet: the comparison, ...
+        self.works: _Works = []       # ... and messages
         self.is_held = is_held        # `test` waits for it, not a thread of the pool
         self.is_waited = False        # a thread is doing so
-        self.is_done = not compared and not works  # or lost
+        self.is_done = comparison is None and not any(map(len, sends)) and not any(map(len, recvs))  # or lost
         self.is_lost = False
 
 
@@ -154,6 +159,7 @@ class TorchLink:
         self._compared = threading.Event()       # whether that has been done
         self._compared.set()
         self._comparer: Optional[int] = None     # the thread that does it
+        self._counting = threading.Lock()    # of bytes: several threads post
         self.board: Optional[Board] = None   # where ranks tell why they have given up, if operations cannot
         self._calling = threading.Lock()     # while the listener is called
         self._notify: Any = None
@@ -187,7 +193,8 @@ class TorchLink:
         try:
             for peer, (sent, received) in enumerate(zip(sends, recvs)):
                 works += [(peer, work) for work in self._mail.exchange(sent, received, peer, tag)]
-                self.struct.sent_len += len(sent)
+                with self._counting:
+                    self.struct.sent_len += len(sent)
         except Exception as error:
             raise self._lost(peer, error) from error
         return works
@@ -263,16 +270,15 @@ class TorchLink:
         if self._facts is None or self._facts.text != facts:
             self._facts = _Facts(facts)
 
-    def _post_facts(self, sends: Sequence[Memory], recvs: Sequence[Memory]) -> Tuple[Optional[_Comparison], _Works]:
-        """The comparison that is due with this operation, if any, and what to wait for."""
+    def _due_comparison(self, sends: Sequence[Memory], recvs: Sequence[Memory]) -> Optional[_Comparison]:
+        """The comparison that is due with this operation, if any."""
         if not self._compares or self._facts is None:
-            return None, []
+            return None
         self._compares = False
         self._comparer = None
         self._compared.clear()
         nothing: List[Memory] = [b""] * self.world
-        comparison = _Comparison(self._facts, self.rank, *((sends, recvs) if self._rides else (nothing, nothing)))
-        return comparison, self._post(comparison.said, comparison.heard, _FACTS_TAG)
+        return _Comparison(self._facts, self.rank, *((sends, recvs) if self._rides else (nothing, nothing)))
 
     def gather(self, text: bytes) -> List[str]:
         """The first bytes of the texts of all ranks."""
@@ -323,29 +329,37 @@ class TorchLink:
         try:
             op = operation.contents
             sends, recvs = _spans(op.sends, op.world), _spans(op.recvs, op.world)
-            tag = _CHANNEL_TAG + _TAG_STEP * channel
-            comparison, compared = self._post_facts(sends, recvs)
-            is_later = comparison is not None and self._rides
-            works = [] if is_later else self._post(sends, recvs, tag)
             is_held = self._notify is None or (self.holds and channel == _VOTES)
-            started = _Operation(comparison, compared, works, is_held)
-            if is_later:
-                started.post_rest = lambda: self._post(_long(sends), _long(recvs), tag)
+            comparison = self._due_comparison(sends, recvs)
+            started = _Operation(sends, recvs, _CHANNEL_TAG + _TAG_STEP * channel, comparison, is_held)
+            if not started.is_done and is_held:
+                self._post_operation(started)
             self._operations[channel] = started
-            if not started.is_done and not started.is_held:
+            if not started.is_done and not is_held:
                 waiters.run(lambda: self._complete_and_tell(started))
         except BaseException as error:
             why.contents.say(str(error) or type(error).__name__)
             return E_LINK
         return OK
 
+    def _post_operation(self, operation: _Operation) -> None:
+        """Posts the comparison, and the messages that do not have to wait for it."""
+        comparison = operation.comparison
+        if comparison is not None:
+            operation.compared = self._post(comparison.said, comparison.heard, _FACTS_TAG)
+        if comparison is None or not self._rides:
+            operation.works = self._post(operation.sends, operation.recvs, operation.tag)
+
     def _complete(self, operation: _Operation) -> None:
         """Waits for an operation. If that fails, the link has failed."""
         operation.is_waited = True
         try:
+            if not operation.is_held:
+                self._post_operation(operation)
             if operation.comparison is not None:
                 self._compare(operation.comparison, operation.compared)
-                operation.works += operation.post_rest()
+                if self._rides:
+                    operation.works = self._post(_long(operation.sends), _long(operation.recvs), operation.tag)
             self._wait(operation.works)
         except BaseException as error:
             self.failed = self.failed or str(error) or type(error).__name__

@@ -67,22 +67,22 @@ def _divide(parameters: Sequence[torch.nn.Parameter], n: int) -> List[List[torch
 
 
 class LocalSteps:
-    """step() in place of optimizer.step(): ranks train on their own, and exchange how far their weights have moved.
+    """Use step() instead of optimizer.step(): ranks train on their own, and exchange how far their weights have moved.
 
-    model          the module; its parameters, and those of the optimizer, are the same on all ranks of the process group
-    optimizer      of any kind, or a list of several that have the model's parameters among them; its state stays on the rank
-    recipe         what is sent, such as "terse"; all options are the same on all ranks
-    every          steps between exchanges, H; or a schedule, such as "1,200:4,2000:8"
-    outer          what becomes of the averaged moves: "average", "nesterov" or "nesterov@lr=0.7,momentum=0.9"
+    model          the module; all ranks of the process group must have the same parameters in it and in the optimizer
+    optimizer      any optimizer, or a list of several that together have the model's parameters; its state stays on the rank
+    recipe         the recipe, such as "terse". Recipe and options must be the same on all ranks
+    every          H, the number of steps between exchanges; or a schedule, such as "1,200:4,2000:8"
+    outer          how the averaged moves are applied: "average", "nesterov" or "nesterov@lr=0.7,momentum=0.9"
     process_group  the replicas. Where a replica is several ranks (FSDP), the ranks that hold the same shard of each
-    buffers        "demand": average_buffers() averages batch-norm statistics; "round": so does every exchange
-    overlap        exchange while the next steps compute: what is exchanged counts a slot later
-    fragments      parts of the model whose exchanges take turns, so that traffic is even over time; with overlap
-    mix            with overlap: the share of a rank's own weights that stays when an exchange counts
+    buffers        "demand": average_buffers() averages batch-norm statistics; "round": every exchange does, too
+    overlap        exchange while the next steps compute; the result is applied at the end of the next slot
+    fragments      with overlap: divide the model into parts whose exchanges take turns, so that traffic is even over time
+    mix            with overlap: the weight of the rank's own weights when the result of an exchange is applied
     scaler         the GradScaler, if there is one: step() then calls scaler.step(optimizer). A step that it skips counts as a step
-    broadcast      begin with the weights and buffers of the first rank, as DistributedDataParallel does
+    broadcast      start with the weights and buffers of the first rank, as DistributedDataParallel does
 
-    Other options are those of State. The constructor, step(), synchronize() and average_buffers() are called by all ranks.
+    Other options are those of State. All ranks must call the constructor, step(), synchronize() and average_buffers().
     """
 
     def __init__(self, model: torch.nn.Module, optimizer: Union[torch.optim.Optimizer, Iterable[torch.optim.Optimizer]], recipe: str, *,

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import collections
 import datetime
+import threading
 import weakref
-from typing import Any, Callable, Deque, Dict, List, Tuple, Union
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 
 import torch
 
@@ -82,8 +83,19 @@ class _Rooms:
 
     def __init__(self) -> None:
         self.posted: Dict[Key, Deque[_Room]] = collections.defaultdict(collections.deque)
-        self.len = 0  # in all
         self.free: Dict[int, List[_Room]] = collections.defaultdict(list)  # by the logarithm of their length
+        self.len = 0  # in all
+        self._lock = threading.Lock()  # several threads post receives
+
+    def take(self, size: int) -> Optional[_Room]:
+        """A free room, or a new one; None: there are too many."""
+        with self._lock:
+            if self.free[size]:
+                return self.free[size].pop()
+            if self.len + (1 << size) > _ROOMS_LEN:
+                return None
+            self.len += 1 << size
+            return _Room(size)
 
 
 _rooms: weakref.WeakKeyDictionary[Any, _Rooms] = weakref.WeakKeyDictionary()  # by process group
@@ -140,12 +152,8 @@ class Mail:
         posted = rooms.posted[rank, tag, size]
         if posted or size > _ROOM_MAX:
             return
-        if rooms.free[size]:
-            room = rooms.free[size].pop()
-        elif rooms.len + (1 << size) <= _ROOMS_LEN:
-            room = _Room(size)
-            rooms.len += 1 << size
-        else:
+        room = rooms.take(size)
+        if room is None:
             return
         room.work = self._recv([room.tensor], rank, tag + size)
         posted.append(room)

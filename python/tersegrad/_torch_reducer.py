@@ -53,12 +53,12 @@ def _remove(handles: List[Any]) -> None:
 class Reducer(Steps):
     """For loops without DistributedDataParallel: reduce() after backward() makes every .grad the average over all ranks.
 
-    `parameters` is a module, or parameters in an order that is the same on all ranks. Parameters must have the same values on
-    all ranks at first. Options are those of State, and
+    `parameters` is a module, or a list of parameters in the same order on all ranks. Parameters must start with the same values on
+    all ranks. Options are those of State (without model and advise), and
 
-    overlap        send gradients while backward() computes others. Between backward() and reduce() .grad must then stay as it is, and
-                   there is one backward() a reduce(), except in no_sync(). Models of one group (group_len) do not overlap; the
-                   rules are the same
+    overlap        send gradients while backward() computes others. Then .grad must not change between backward() and reduce(), and
+                   there must be one backward() for each reduce(), except in no_sync(). Models of one group (group_len) do not overlap;
+                   the rules are the same
     """
 
     def __init__(self, parameters: Union[torch.nn.Module, Iterable[torch.nn.Parameter]], recipe: str, *, process_group: Any = None,
@@ -96,7 +96,7 @@ class Reducer(Steps):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """backward() in it adds to .grad and sends nothing: for all passes but the last one before reduce()."""
+        """Inside it, backward() adds to .grad and sends nothing. Use it for all passes but the last one before reduce()."""
         before, self._syncs = self._syncs, False
         try:
             yield

@@ -43,17 +43,17 @@ class Workers:
     """`n` virtual workers that train one model by one recipe.
 
     model          a module, or a list of parameters
-    recipe         what is sent (README.md)
-    seed           of everything random; shared by all workers
-    rules          {pattern of names: recipe} for tensors that use a recipe of their own
-    dense_below    tensors of fewer elements travel uncompressed
-    nonfinite      what to do about NaN and Inf: "error", "zero" or "pass"
-    exchange       who sends what to whom; chosen by recipe and n if it is not given
+    recipe         the recipe (docs/recipes.md)
+    seed           seed of all random numbers, shared by all workers
+    rules          {pattern of names: recipe}: recipes for tensors by name
+    dense_below    tensors with fewer elements are sent uncompressed
+    nonfinite      what to do with NaN and Inf: "error", "zero" or "pass"
+    exchange       "allreduce", "gather", "shard" or "server"; default: chosen by the recipe and n
     threads        threads that each worker encodes and decodes with, on the host
-    verify_every   steps between comparisons of the averages of all workers; 0: never
+    verify_every   compare the averages of all workers every so many steps; 0: never
     timeout        seconds after which a worker that does not take part fails the step, on the host
-    codec          where gradients are encoded: "host" or "device". If it is not given, on the device of the model if that is a GPU
-                   and the recipe has kernels, else on the host. `workers.codec` says which; the bits are the same
+    codec          where gradients are encoded: "host" or "device". Default: on the device if the model is on a GPU and the recipe has
+                   kernels, else on the host. `workers.codec` says which; the bits are the same
     """
 
     def __init__(self, model: Union[torch.nn.Module, Sequence[torch.nn.Parameter]], n: int, recipe: str, *,
@@ -150,9 +150,9 @@ class Workers:
 
     @torch.no_grad()
     def collect(self, worker: int, flat: Optional[torch.Tensor] = None) -> None:
-        """Takes the gradients of one worker and starts to encode them. They are copied: .grad may be cleared or written
-        anew at once. A parameter without a gradient counts as zeros. `flat`, a float32 tensor of all gradients as gradient()
-        lays them out, is taken in place of .grad where it is given."""
+        """Takes the gradients of one worker and starts to encode them. They are copied: .grad may be cleared or
+        overwritten at once. A parameter without a gradient counts as zeros. `flat`, a float32 tensor of all gradients as gradient()
+        lays them out, is used instead of .grad if it is given."""
         self._check_worker(worker)
         if self._collected[worker]:
             raise Error(f"the gradients of worker {worker} were collected already; reduce() ends the step")
@@ -240,7 +240,7 @@ class Workers:
 
     def set_recipe(self, recipe: str, exchange: Optional[str] = None) -> None:
         """Uses another recipe from the next step on. The residuals are kept: a recipe without feedback sends them with the next
-        gradients. stats() starts anew. Between steps; for models whose parameters are all of float32."""
+        gradients. stats() restarts from 0. Call it between steps; all parameters of the model must be float32."""
         if any(self._collected):
             raise Error("a step is under way; reduce() ends it", "STATE")
         if not self._is_flat:
@@ -301,7 +301,7 @@ class Workers:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from what state_dict returned, with the same bits. With another number of workers the residuals are
-        shared out so that their mean stays the same. Counts of bytes start anew."""
+        distributed so that their mean stays the same. Counts of bytes restart from 0."""
         if any(self._collected):
             raise Error("a step is under way; reduce() ends it", "STATE")
         if not isinstance(state, dict) or state.get("format") != _FORMAT:

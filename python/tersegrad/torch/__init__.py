@@ -5,25 +5,24 @@
     ddp = DistributedDataParallel(model)
     ddp.register_comm_hook(State("adacomp"), hook)
 
-There is one exchange for the whole model, not one a bucket. Tensors are in the order of the module's named_parameters, in groups of
-that order, so it is of no consequence how DistributedDataParallel fills its buckets: a bucket only says when its gradients are
-complete.
+There is one exchange for the whole model, not one per bucket. Tensors are in the order of the module's named_parameters, in groups of
+that order. How DistributedDataParallel fills its buckets does not matter: a bucket only says when its gradients are complete.
 
     backward pass     bucket 0      bucket 1      bucket 2
     hook              begin, ready  ready         ready
     library           encode, send and check groups whose tensors are ready
     hook                                          wait for the end of the step, complete all futures
 
-Buckets have 25 MB by default, which is long to wait for. So on a CPU with a slow link the hook does not wait for whole buckets: from the
+Buckets have 25 MB by default, which takes long to fill. So on a CPU with a slow link the hook does not wait for whole buckets: from the
 third step on it takes each gradient when autograd has added to it (_torch_arrivals.py). This needs gradient_as_bucket_view=True, by which
-gradients are in their buckets from the start, and begins after bucket 0, which shows that the pass is not one of no_sync().
+gradients are in their buckets from the start. It begins after bucket 0, which shows that the pass is not one of no_sync().
 
-Where a process has several States, whose passes ranks may end in different orders, a thread of the State does the last line. On a GPU the futures
-are complete when they are returned: DistributedDataParallel looks at them after the last bucket only. With gradient_as_bucket_view=True the wait
-for the end of the step is autograd's last callback, after all that DistributedDataParallel does at the end of the pass.
+With several States in a process, ranks may end their passes in different orders, so a thread of the State does the last line. On a GPU the
+futures are complete when they are returned: DistributedDataParallel reads them only after the last bucket. With gradient_as_bucket_view=True
+autograd's last callback waits for the end of the step, after all that DistributedDataParallel does at the end of the pass.
 
-The first step makes the exchange, when all buckets are there. Steps whose gradients have to be changed first (by a scaler, or by what
-set_recipe left over) begin with the last bucket, too. docs/pytorch.md is the tutorial.
+The first step creates the exchange, when all buckets are there. Steps whose gradients must be changed first (by a scaler, or by the residual
+that set_recipe left over) also begin with the last bucket. docs/pytorch.md is the tutorial.
 """
 
 import atexit
@@ -179,28 +178,27 @@ class _Layout:
 class State(Steps):
     """The state of `hook`; one for each DistributedDataParallel.
 
-    recipe         what is sent, such as "adacomp" (tersegrad.recipes()); the same on all ranks, as all options are
-    model          the module, for the names of its parameters; found at the first step if it is not given
-    process_group  one over gloo, or NCCL for gradients on a GPU; the default process group if it is not given
-    seed           of everything random
-    rules          {pattern of names: recipe}, for tensors with a recipe of their own
-    dense_below    tensors of fewer elements are sent uncompressed
-    nonfinite      what to do about NaN and Inf: "error", "zero", "pass" or, with a scaler, "skip": the scaler skips the step, and residuals stay
-                   as they were; the default is "skip" with a scaler, else "error"
-    exchange       the algorithm of the exchange; chosen by the recipe if it is not given
-    threads        that one rank encodes and decodes with
+    recipe         the recipe, such as "adacomp" (tersegrad.recipes() lists parts). Recipe and options must be the same on all ranks
+    model          the module, for the names of its parameters; default: found at the first step
+    process_group  a group over gloo, or over NCCL for gradients on a GPU; default: the default process group
+    seed           seed of all random numbers
+    rules          {pattern of names: recipe}: recipes for tensors by name
+    dense_below    tensors with fewer elements are sent uncompressed
+    nonfinite      what to do with NaN and Inf: "error", "zero", "pass", or with a scaler "skip": the scaler skips the step, and residuals stay
+                   as they were. Default: "skip" with a scaler, else "error"
+    exchange       "allreduce", "gather", "shard" or "server"; default: chosen by the recipe and the number of ranks
+    threads        threads that one rank encodes and decodes with
     scaler         the GradScaler, if there is one: residuals then stay in true units when the scale changes
-    verify_every   steps between comparisons of the averages on all ranks; 0: never
+    verify_every   compare the averages of all ranks every so many steps; 0: never
     summary        print summary() at exit, on rank 0
     writer         an object with add_scalar, such as a SummaryWriter
-    group_len      bytes of gradients that are encoded and sent together, while the backward pass goes on; 0: all, at its end; the default
-                   is 16 MiB, 128 MiB on a GPU, and 0 for models of up to 4 MiB
-    hosts          ranks of a host average among themselves first, and one of them exchanges by the recipe with other hosts: the number of
-                   ranks a host, or "auto" to find it; "flat": all ranks exchange by the recipe
-    advise         print once, after 20 steps, on rank 0, what was measured, and whether another recipe or none would be faster
+    group_len      bytes of gradients that are encoded and sent together, while the backward pass continues; 0: all, at its end. Default:
+                   16 MiB, 128 MiB on a GPU, and 0 for models of up to 4 MiB
+    hosts          the number of ranks per host, or "auto" to find it: ranks of a host average among themselves first, and one of them
+                   exchanges by the recipe with other hosts. "flat": all ranks exchange by the recipe
+    advise         after 20 steps, print on rank 0 what was measured, and whether another recipe, or none, would be faster
 
-    Gradients are dense tensors of any shape, float32, float16 or bfloat16, on the CPU or a GPU of NVIDIA. A State may be made before the process
-    group is.
+    Gradients must be dense, float32, float16 or bfloat16, on the CPU or an NVIDIA GPU. A State may be created before the process group.
     """
 
     def _begin(self) -> None:

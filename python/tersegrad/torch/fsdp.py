@@ -11,7 +11,7 @@
     fully_shard(model, mesh=mesh["shard"])          # the mesh of one replica
     compress(model, "adacomp", replicas=mesh["replicate"])
 
-Nothing else changes in the program. Gradients come out of backward() where they always were. docs/sharded.md is the tutorial.
+The rest of the program stays as it is. docs/sharded.md is the tutorial.
 """
 
 import json
@@ -240,22 +240,22 @@ def load(compressor: Compressor, checkpoint_id: Any = None, *, prefix: str, stor
 def compress(model: torch.nn.Module, recipe: str, *, replicas: Any = None, inside: Optional[str] = None, seed: int = 0,
              rules: Optional[Rules] = None, dense_below: int = 0, nonfinite: str = "pass", exchange: Optional[str] = None, threads: int = 1,
              verify_every: int = 0, group: Any = None) -> Compressor:
-    """Compresses the gradients of a model that fully_shard has sharded, its nested modules included. All ranks call it, once, before the
-    first backward(). If one cannot, or ranks differ, it raises Error on all of them, and changes nothing.
+    """Compresses the gradients of a model that fully_shard has sharded, its nested modules included. All ranks must call it, once, before
+    the first backward(). If it fails on one rank, or ranks differ, it raises Error on all of them and changes nothing.
 
-    recipe         without replicas: of the reduce-scatter, whose lengths must be known beforehand, such as "mxfp8", "ef+mxfp4" or "bf16".
-                   With replicas: between them, any recipe, such as "adacomp"; or both levels, such as "ef+mxfp4+inside=mxfp8"
-    replicas       a mesh of one dimension, or a process group: the ranks that hold the same shard. The modules are then sharded by a mesh of one
-                   dimension, and averages over replicas are taken here
-    inside         with replicas: the recipe of the reduce-scatter, too; not given: as PyTorch does it
-    seed           of everything random
-    rules          {pattern of names: recipe}: of parameters between replicas, of groups in a reduce-scatter
-    dense_below    tensors of fewer elements are sent uncompressed
-    nonfinite      what to do about NaN and Inf: "pass", "zero" or "error"; with "error" a GPU is waited for
-    exchange       between replicas: the algorithm; chosen by the recipe if it is not given
-    threads        that one rank encodes and decodes with, on the CPU
-    verify_every   between replicas: steps between comparisons of the averages; 0: never
-    group          the process group of all ranks that call this; not given: all ranks of the job
+    recipe         without replicas: the recipe of the reduce-scatter, of fixed length, such as "mxfp8", "ef+mxfp4" or "bf16". With
+                   replicas: the recipe between them, any one, such as "adacomp"; or both levels, such as "ef+mxfp4+inside=mxfp8"
+    replicas       a mesh of one dimension, or a process group: the ranks that hold the same shard. The modules must then be sharded by a mesh
+                   of one dimension, and compress() averages over replicas
+    inside         with replicas: the recipe of the reduce-scatter; default: PyTorch's own reduce-scatter
+    seed           seed of all random numbers
+    rules          {pattern of names: recipe}: names are those of parameters between replicas, of groups in a reduce-scatter
+    dense_below    tensors with fewer elements are sent uncompressed
+    nonfinite      what to do with NaN and Inf: "pass", "zero" or "error"; "error" makes the host wait for the GPU
+    exchange       between replicas: "allreduce", "gather", "shard" or "server"; default: chosen by the recipe
+    threads        threads that one rank encodes and decodes with, on the CPU
+    verify_every   between replicas: compare the averages every so many steps; 0: never
+    group          the process group of all ranks that call this; default: all ranks of the job
     """
     made: Optional[Compressor] = None
     trouble: Optional[Exception] = None
