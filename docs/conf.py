@@ -9,9 +9,10 @@ SOURCE = HERE.parent  # the copy: README.md, docs/, bench/README.md, ...
 
 # The contents, in reading order. A page that is not named here is added to the last group.
 CONTENTS = {
-    "Use": ["docs/start", "docs/choosing", "docs/planning", "docs/recipes", "docs/local-steps", "docs/program", "docs/pytorch", "docs/sharded", "docs/clusters", "docs/gpu", "docs/c"],
+    "Use": ["docs/start", "docs/choosing", "docs/planning", "docs/recipes", "docs/pytorch", "docs/sharded", "docs/local-steps", "docs/gpu", "docs/program",
+            "docs/clusters", "docs/c"],
     "Recipes": ["docs/recipes/adacomp", "docs/recipes/lgc", "docs/recipes/bingrad-orq", "docs/recipes/co3",
-                "docs/recipes/random-block", "docs/recipes/baselines"],
+                "docs/recipes/random-block", "docs/recipes/blocks", "docs/recipes/baselines"],
     "Evidence": ["docs/results", "bench/README", "experiments/README", "docs/provenance"],
     "Inside": ["docs/architecture", "docs/steps", "docs/format", "docs/adding-a-part", "fuzz/README", "tests/golden/README",
                "tests/golden-errors/README", "CONTRIBUTING", "CHANGELOG"],

@@ -153,7 +153,7 @@ def main():
         if is_first and (step + 1) % 50 == 0:
             print(f"step {step + 1}: loss {loss.item():.3f}, {1000 * (time.monotonic() - begin) / (step + 1):.1f} ms a step", flush=True)
     if is_first:
-        print(f"recipe {flags.recipe}: {test(model, *held_out, device):.2f}% of the test images are told right", flush=True)
+        print(f"recipe {flags.recipe}: {test(model, *held_out, device):.2f}% of the test images are classified correctly", flush=True)
     if is_job:
         dist.destroy_process_group()
 

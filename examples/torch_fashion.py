@@ -61,7 +61,7 @@ def train(flags):
         labels = read(flags.data, "t10k-labels-idx1-ubyte").long()
         with torch.no_grad():
             right = sum((ddp.module(x).argmax(1) == y).sum().item() for x, y in zip(images.split(1000), labels.split(1000)))
-        print(f"recipe {flags.recipe}: {100 * right / len(labels):.2f}% of the test images are told right", flush=True)
+        print(f"recipe {flags.recipe}: {100 * right / len(labels):.2f}% of the test images are classified correctly", flush=True)
 
 
 def main(rank, flags, world=None, file=None):
