@@ -107,7 +107,7 @@ def language(rows):
     yield ("The text of Shakespeare's plays by characters; the last tenth is the test part. Workers take H steps with AdamW, then average how far "
            "their weights moved. *Ratio* counts all steps. The loss is that of the last epoch. *Against dense frames* compares with uncompressed "
            "frames at the same H and learning rate, *against dense in every step* with uncompressed gradients in every step at their best rate. "
-           "*Closed*: after the last round, one exchange of what residuals still hold. `TG_DATA=DIR experiments/grid.py text`:")
+           "*Closed*: after the last round, one exchange of what residuals still hold. Rows of `terse` sent norms and biases in fp16. `TG_DATA=DIR experiments/grid.py text`:")
     yield ""
     for model in dict.fromkeys(row.settings["model"] for row in rows):
         own = [row for row in rows if row.settings["model"] == model]
@@ -124,7 +124,7 @@ def language(rows):
             h, rate = row.settings["local_steps"], row.settings["rate"]
             same = next((each for each in dense if (each.settings["local_steps"], each.settings["rate"]) == (h, rate)), None)
             loss = spread(row.losses, 4) if row.losses else "diverged"
-            recipe = ", ".join([f"`{row.settings['recipe']}`", *row.outside()])
+            recipe = ", ".join([f"`{row.recipe()}`", *row.outside()])
             yield (f"| {recipe} | {h} | {rate:g} | {row.exchange} | {', '.join(map(str, row.seeds))} | {loss} | {loss_to(row, same)} | "
                    f"{loss_to(row, every_step)} | {' | '.join(row.byte_cells())} |")
         yield ""
@@ -185,12 +185,12 @@ def times(ratio):
 
 
 def short(rows):
-    """For the README: what three seeds show, and nothing else."""
+    """For the README: what three seeds show of today's recipes."""
     yield "| recipe | local steps, learning rate | test accuracy, % | against dense, points | times fewer bytes |"
     yield "|---|---|---|---|---|"
     dense = dense_of(rows)
     for row in sorted(rows, key=lambda row: row.ratio or 0):
-        if len(row.accuracies) >= 3:
+        if len(row.accuracies) >= 3 and not row.is_earlier_terse:
             recipe, more = row.name()
             yield f"| `{recipe}` | {more} | {row.accuracy_cell()} | {difference(row, dense)} | {times(row.ratio)} |"
 

@@ -1,8 +1,12 @@
 """Kept trainings as rows of a table."""
 
 import json
+import re
 
 from settings import complete
+
+# What `terse` was before it sent small tensors in fp8.
+EARLIER_TERSE = re.compile(r"ef@small=fp16\+adabins@(\d+)\+sign@scale=meanmax\+gaps\+rans")
 
 
 class Row:
@@ -40,6 +44,13 @@ class Row:
     def is_local(self):
         return self.settings["local_steps"] != 1
 
+    @property
+    def is_earlier_terse(self):
+        return EARLIER_TERSE.fullmatch(self.settings["recipe"]) is not None
+
+    def recipe(self):
+        return EARLIER_TERSE.sub(lambda found: f"terse@{found[1]}".removesuffix("@500"), self.settings["recipe"])
+
     def name(self):
         """The recipe, and what else sets the row apart."""
         s, more = self.settings, []
@@ -48,7 +59,9 @@ class Row:
         more += self.outside()
         if s["optimizer"] == "sgd" and s["model"] == "resnet18" and s["rate"] != 0.1:
             more.append(f"rate {s['rate']:g}")
-        return s["recipe"], ", ".join(more)
+        if self.is_earlier_terse:
+            more.append("small tensors in fp16")
+        return self.recipe(), ", ".join(more)
 
     def outside(self):
         """What is done with averages of local steps, beyond averaging."""
