@@ -184,6 +184,12 @@ def times(ratio):
     return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
 
 
+def drawn(rows):
+    """For the plot: the longest trainings of today's recipes, without variants that lost to the same recipe."""
+    longest = max(row.settings["epochs"] for row in rows)
+    return [row for row in rows if row.settings["epochs"] == longest and not row.is_earlier_terse and not row.outside()]
+
+
 def short(rows):
     """For the README: what three seeds show of today's recipes."""
     yield "| recipe | local steps, learning rate | test accuracy, % | against dense, points | times fewer bytes |"
@@ -225,7 +231,7 @@ def put_all(kept, page, readme, images):
     if readme is not None and longest:
         put_table(readme, "accuracy", list(short(longest)))
     images.mkdir(parents=True, exist_ok=True)
-    (images / "frontier.svg").write_text("\n".join(plot(rows)) + "\n", encoding="utf-8")
+    (images / "frontier.svg").write_text("\n".join(plot(drawn(rows))) + "\n", encoding="utf-8")
 
 
 def main():
