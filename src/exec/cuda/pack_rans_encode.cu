@@ -160,7 +160,9 @@ TG_DEVICE uint16_t *encode_segment(uint16_t *end, const Symbol *symbols, uint4 *
 __global__ static void __launch_bounds__(THREADS, 6) encode_segments(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
 {
     __shared__ encode_space space;
-    uint32_t chunk = p.first + blockIdx.x / BLOCKS, part = blockIdx.x % BLOCKS * WARPS, warp = threadIdx.x / TG_WARP;
+    /* Blocks that have no segment come last, so that the others are spread over all multiprocessors. */
+    uint32_t chunk = p.first + blockIdx.x % p.chunk_n, part = blockIdx.x / p.chunk_n * WARPS;
+    uint32_t warp = threadIdx.x / TG_WARP;
     tg_pack_job j;
     tg_after_previous();
     tg_next_may_begin();
