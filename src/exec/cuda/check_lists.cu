@@ -1,6 +1,6 @@
 /* Checks a frame whose chunks are lists of coordinates and values, as far as kernels can, in one launch: every block finds all chunks by
  * itself, some read the coordinates of a chunk each, others hash leaves, and the last one of all judges the frame and tells the host. The
- * kernel after it adds, or does not (add_listed.cu). */
+ * kernel after it adds, or does not (add_listed.cu). Frames of coded chunks are hashed and judged likewise; other kernels decode them. */
 #include "exec/cuda/header.h"
 #include "exec/cuda/index_modes.h"
 #include "exec/cuda/known.h"
@@ -60,7 +60,7 @@ TG_DEVICE uint32_t find_all(tg_found &f, own_chunk &own, uint32_t number, const 
     }
     __syncthreads();
     TG_ROLL
-    for (uint32_t from = 0; from < p.chunk_n; from += THREADS) {
+    for (uint32_t from = 0; from < p.chunk_n; from += blockDim.x) {
         uint32_t i = from + threadIdx.x;
         tg_view v = {};
         tg_gpu_ranges ranges = {0, 0};
@@ -158,17 +158,29 @@ TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front 
 TG_DEVICE void tell(const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front, const tg_gpu_telling &t)
 {
     TG_ROLL
-    for (uint32_t i = threadIdx.x; i < p.chunk_n * (sizeof(tg_view) / 8); i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < p.chunk_n * (sizeof(tg_view) / 8); i += blockDim.x) {
         ((uint64_t *)(void *)t.views)[i] = __ldcg((const uint64_t *)(const void *)(p.space.views + p.first) + i);
     }
     TG_ROLL
-    for (uint32_t i = 1 + threadIdx.x; i < 2 + e.chunk_n; i += THREADS) {
+    for (uint32_t i = 1 + threadIdx.x; i < 2 + e.chunk_n; i += blockDim.x) {
         t.words[i] = __ldcg(e.words + i);
     }
     TG_ROLL
-    for (uint32_t i = threadIdx.x; i < front.len + TG_GPU_CHECKSUM; i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < front.len + TG_GPU_CHECKSUM; i += blockDim.x) {
         t.ends[i] = i < front.len ? e.frame[i] : e.frame[i + e.body_len];
     }
+}
+
+/* All of the last block. */
+TG_DEVICE void conclude(hashing &h, const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front,
+                        const tg_gpu_telling &t)
+{
+    tell(p, e, front, t);
+    bool differs = tg_front_differs(e.frame, front);
+    uint64_t checksum = tg_checksum_of(e, h.staged);
+    bool is_sound = threadIdx.x == 0 && tg_judge(e, front, differs, checksum);
+    tg_hand_over(e);
+    tg_announce(e, is_sound);
 }
 
 /* A block a chunk, then blocks that hash. */
@@ -201,12 +213,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
     if (!tg_block_is_last(e.done, tg_block_arrives(e.done), gridDim.x)) {
         return;
     }
-    tell(p, e, front, t);
-    bool differs = tg_front_differs(e.frame, front);
-    uint64_t checksum = tg_checksum_of(e, space.h.staged);
-    bool is_sound = threadIdx.x == 0 && tg_judge(e, front, differs, checksum);
-    tg_hand_over(e);
-    tg_announce(e, is_sound);
+    conclude(space.h, p, e, front, t);
 }
 
 void tg_gpu_check_lists(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, const tg_gpu_telling *t)
@@ -214,4 +221,46 @@ void tg_gpu_check_lists(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_g
     uint64_t leaves = e->body_len / TG_LEAF_BYTES + p->chunk_n + 2, hash_blocks = (leaves + HASHERS - 1) / HASHERS;
     hash_blocks = hash_blocks < HASH_BLOCKS_MAX ? hash_blocks : (uint64_t)HASH_BLOCKS_MAX;
     TG_LAUNCH_EARLY(check_lists, p->overlaps, p->chunk_n + hash_blocks, THREADS, p->stream, *p, *e, *front, *t);
+}
+
+/* ---- coded chunks ----------------------------------------------------------------------------------------------------------- */
+
+/* Chunks without bytes, which nobody hashes. */
+TG_DEVICE void hash_nothing(const tg_found &f, const tg_gpu_ending &e)
+{
+    TG_ROLL
+    for (uint32_t i = threadIdx.x; i < e.chunk_n; i += blockDim.x) {
+        if (f.start[i] == f.start[i + 1]) {
+            e.words[2 + i] = TG_HASH_OF_NOTHING;
+        }
+    }
+}
+
+/* Hashes a frame whose chunks are decoded by the kernel before this one, and judges it. Hashes need the frame alone, and that kernel has begun
+ * after all before it had ended: so they are computed while it decodes. The kernel after this one begins when all is decoded. */
+__global__ static void __launch_bounds__(HASHERS *TG_WARP, 3)
+    check_coded(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
+                const __grid_constant__ tg_gpu_front front, const __grid_constant__ tg_gpu_telling t)
+{
+    __shared__ hashing h;
+    __shared__ own_chunk own; /* nobody's */
+    uint32_t bad = find_all(h.f, own, 0xffffffffu, p, e, front.len, t.headers_len), warp = threadIdx.x / TG_WARP;
+    if (bad == 0xffffffffu) { /* else tg_gpu_find has refused it */
+        if (blockIdx.x == 0) {
+            hash_nothing(h.f, e);
+        }
+        hash_some(h, e, front, t.headers_len, t.leaves_done, blockIdx.x * HASHERS + warp, gridDim.x * HASHERS);
+    }
+    tg_after_previous();
+    tg_next_may_begin();
+    if (tg_block_is_last(e.done, tg_block_arrives(e.done), gridDim.x)) {
+        conclude(h, p, e, front, t);
+    }
+}
+
+void tg_gpu_check_coded(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, const tg_gpu_telling *t)
+{
+    uint64_t leaves = e->body_len / TG_LEAF_BYTES + p->chunk_n + 2, blocks = (leaves + HASHERS - 1) / HASHERS;
+    TG_LAUNCH_EARLY(check_coded, p->overlaps, blocks < HASH_BLOCKS_MAX ? blocks : (uint64_t)HASH_BLOCKS_MAX,
+                    HASHERS * TG_WARP, p->stream, *p, *e, *front, *t);
 }

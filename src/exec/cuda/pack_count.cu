@@ -88,6 +88,8 @@ __global__ static void __launch_bounds__(THREADS) count_tiles(tg_gpu_pass p, uin
     const tg_gpu_tile &here = p.tiles[blockIdx.x];
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (here.from / TG_GPU_TILE * TG_PACK_TILE >= p.chunks[here.chunk].n) {
         return; /* tiles of a pass are shorter, so there are more of them */
     }
@@ -102,5 +104,5 @@ __global__ static void __launch_bounds__(THREADS) count_tiles(tg_gpu_pass p, uin
 
 void tg_pack_count(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
 {
-    TG_LAUNCH(count_tiles, p->tile_n, THREADS, p->stream, *p, scratch, what);
+    TG_LAUNCH_EARLY(count_tiles, p->overlaps, p->tile_n, THREADS, p->stream, *p, scratch, what);
 }

@@ -85,6 +85,8 @@ __global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uin
     __shared__ split_space s;
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
         return;
     }
@@ -106,7 +108,7 @@ __global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uin
 
 void tg_pack_split(const tg_gpu_pass *p, uint8_t *scratch)
 {
-    TG_LAUNCH(split_tiles, p->tile_n, THREADS, p->stream, *p, scratch);
+    TG_LAUNCH_EARLY(split_tiles, p->overlaps, p->tile_n, THREADS, p->stream, *p, scratch);
 }
 
 /* ---- joining ------------------------------------------------------------------------------------------------------------ */
@@ -180,6 +182,8 @@ __global__ static void __launch_bounds__(THREADS) join_tiles(tg_gpu_pass p, cons
     __shared__ join_space s;
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
         return;
     }
@@ -198,5 +202,5 @@ __global__ static void __launch_bounds__(THREADS) join_tiles(tg_gpu_pass p, cons
 
 void tg_pack_join(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch)
 {
-    TG_LAUNCH(join_tiles, p->tile_n, THREADS, p->stream, *p, body, scratch);
+    TG_LAUNCH_EARLY(join_tiles, p->overlaps, p->tile_n, THREADS, p->stream, *p, body, scratch);
 }
