@@ -1,5 +1,5 @@
 /* Lossless coding of floats (pack/lossless.c) on the GPU: a word is rotated left by one bit and split. Its lower bytes go to the
- * frame, its upper byte, which the range coder takes as a symbol, to scratch; and back. A thread takes 16 bytes of words at a
+ * frame, its upper byte, which the range coder takes as a symbol, to scratch, where it is counted; and back. A thread takes 16 bytes of words at a
  * time, and a block stages them in shared memory, because they stand at any address in a frame. */
 #include "exec/cuda/pack.h"
 
@@ -61,25 +61,75 @@ TG_DEVICE void join_twos(uint32_t *words, const uint32_t *lower, const uint32_t 
 
 /* ---- splitting ---------------------------------------------------------------------------------------------------------- */
 
+enum { UPPERS = 256, WARPS = THREADS / 32 };
+
 typedef struct split_space {
     uint4 words[PART / 16 + 2];
     uint4 lowers[PART / 16 + 2], uppers[PART / 16 + 2]; /* each from its first byte on */
+    uint32_t counts[WARPS][UPPERS];                     /* of upper bytes */
 } split_space;
 
-/* Splits `len` bytes of words, which begin at a word of 4 bytes in shared memory. What is after them becomes something, too. */
-TG_DEVICE void split_part(split_space *s, const uint32_t *words, uint32_t word_len, uint32_t len)
+/* Counts the upper bytes of one vector of words, `n` of them. */
+TG_DEVICE void count_uppers(uint32_t *counts, const uint32_t *uppers, uint32_t n)
 {
-    uint32_t *lowers = (uint32_t *)s->lowers, *uppers = (uint32_t *)s->uppers;
-    for (uint32_t v = threadIdx.x; v * 16 < len; v += THREADS) {
-        if (word_len == 4) {
-            split_fours(lowers + 3 * v, uppers + v, words + 4 * v);
-        } else {
-            split_twos(lowers + 2 * v, uppers + 2 * v, words + 4 * v);
+    TG_UNROLL
+    for (uint32_t i = 0; i < 8; i++) {
+        if (i < n) {
+            atomicAdd(&counts[uppers[i / 4] >> i % 4 * 8 & 0xff], 1u);
         }
     }
 }
 
-/* A block takes a share of a chunk, part after part. */
+/* Splits `len` bytes of words, which begin at a word of 4 bytes in shared memory, and counts their upper bytes. What is after them becomes
+ * something, too. */
+TG_DEVICE void split_part(split_space *s, const uint32_t *words, uint32_t word_len, uint32_t len)
+{
+    uint32_t *lowers = (uint32_t *)s->lowers, *uppers = (uint32_t *)s->uppers, *counts = s->counts[threadIdx.x / TG_WARP];
+    for (uint32_t v = threadIdx.x; v * 16 < len; v += THREADS) {
+        uint32_t n = min(len - v * 16, 16u) / word_len, upper[2] = {0, 0};
+        if (word_len == 4) {
+            split_fours(lowers + 3 * v, upper, words + 4 * v);
+            uppers[v] = upper[0];
+        } else {
+            split_twos(lowers + 2 * v, upper, words + 4 * v);
+            uppers[2 * v] = upper[0];
+            uppers[2 * v + 1] = upper[1];
+        }
+        count_uppers(counts, upper, n);
+    }
+}
+
+/* Puts the counts of a tile where tables are made of them, and begins anew. */
+TG_DEVICE void end_counts(split_space *s, uint16_t *counts)
+{
+    static_assert((int)THREADS == (int)UPPERS, "a thread a symbol");
+    uint32_t sum = 0;
+    TG_UNROLL
+    for (uint32_t w = 0; w < WARPS; w++) {
+        sum += s->counts[w][threadIdx.x];
+        s->counts[w][threadIdx.x] = 0;
+    }
+    if (counts != nullptr) {
+        counts[threadIdx.x] = (uint16_t)sum;
+    }
+}
+
+/* Words [lo, lo + n) of a chunk. */
+TG_DEVICE void split_some(split_space *s, const tg_pack_job &j, uint8_t *out, uint32_t lo, uint32_t n)
+{
+    uint32_t word_len = j.unit->plain_len;
+    const uint8_t *from = j.words + (uint64_t)lo * word_len;
+    tg_stage_in(s->words, from, n * word_len);
+    __syncthreads();
+    const uint8_t *words = (const uint8_t *)s->words + tg_place_of(from);
+    split_part(s, (const uint32_t *)(const void *)words, word_len, n * word_len);
+    __syncthreads();
+    tg_copy_out(out + (uint64_t)lo * (word_len - 1), (const uint8_t *)s->lowers, n * (word_len - 1));
+    tg_copy_out((uint8_t *)j.symbols + lo, (const uint8_t *)s->uppers, n);
+    __syncthreads();
+}
+
+/* A block takes tiles of a chunk, part after part. */
 __global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uint8_t *scratch)
 {
     __shared__ split_space s;
@@ -90,19 +140,16 @@ __global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uin
     if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
         return;
     }
-    uint32_t word_len = j.unit->plain_len, part_n = PART / word_len;
+    uint32_t part_n = PART / j.unit->plain_len;
     uint8_t *out = p.space.out[j.chunk] + p.space.views[j.chunk].symbols + 1;
-    for (uint32_t lo = tile * part_n; lo < j.count; lo += tiles * part_n) {
-        uint32_t n = min(part_n, j.count - lo);
-        const uint8_t *from = j.words + (uint64_t)lo * word_len;
-        tg_stage_in(s.words, from, n * word_len);
-        __syncthreads();
-        const uint8_t *words = (const uint8_t *)s.words + tg_place_of(from);
-        split_part(&s, (const uint32_t *)(const void *)words, word_len, n * word_len);
-        __syncthreads();
-        tg_copy_out(out + (uint64_t)lo * (word_len - 1), (const uint8_t *)s.lowers, n * (word_len - 1));
-        tg_copy_out((uint8_t *)j.symbols + lo, (const uint8_t *)s.uppers, n);
-        __syncthreads();
+    uint16_t *counts = tg_pack_scratch_of(p, scratch, j.chunk).counts;
+    end_counts(&s, nullptr);
+    for (; tile < j.tile_n; tile += tiles) {
+        uint32_t end = min((tile + 1) * TG_PACK_TILE, j.count);
+        for (uint32_t lo = tile * TG_PACK_TILE; lo < end; lo += part_n) {
+            split_some(&s, j, out, lo, min(part_n, end - lo));
+        }
+        end_counts(&s, counts + tile * TG_PACK_BASE); /* the next part is counted after a barrier */
     }
 }
 
