@@ -211,6 +211,62 @@ TG_DEVICE void join_share(join_space *s, const tg_pack_job &j, const uint8_t *lo
     }
 }
 
+/* The parts of 16 bytes of words. */
+typedef struct join_parts {
+    uint32_t lower[3], upper[2];
+} join_parts;
+
+/* Loads those of vector v. The upper bytes of a chunk begin at a multiple of 16, the lower ones anywhere; up to 3 bytes before and after
+ * those are read, which are in the frame. */
+TG_DEVICE void load_parts(join_parts *to, const uint8_t *lowers, const uint8_t *uppers, uint32_t word_len, uint32_t v)
+{
+    const uint8_t *at = lowers + v * (word_len == 4 ? 12u : 8u);
+    uint64_t low = tg_load64(at);
+    to->lower[0] = (uint32_t)low;
+    to->lower[1] = (uint32_t)(low >> 32);
+    if (word_len == 4) {
+        to->lower[2] = tg_load_word(at + 8);
+        to->upper[0] = ((const uint32_t *)(const void *)uppers)[v];
+    } else {
+        uint2 upper = ((const uint2 *)(const void *)uppers)[v];
+        to->upper[0] = upper.x;
+        to->upper[1] = upper.y;
+    }
+}
+
+/* A share of a chunk whose words begin at a multiple of 16: whole vectors without shared memory, then what is left. */
+TG_DEVICE void join_aligned(const tg_pack_job &j, const uint8_t *lowers, uint32_t tile, uint32_t tiles)
+{
+    enum { AT_ONCE = 2 };
+    uint32_t word_len = j.unit->plain_len, in_vector = 16 / word_len, whole = j.count / in_vector;
+    uint4 *words = (uint4 *)(void *)(uint8_t *)j.words;
+    for (uint32_t first = tile * THREADS + threadIdx.x; first < whole; first += AT_ONCE * tiles * THREADS) {
+        join_parts parts[AT_ONCE];
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            load_parts(&parts[k], lowers, j.symbols, word_len, min(first + k * tiles * THREADS, whole - 1));
+        }
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            uint32_t joined[4];
+            if (word_len == 4) {
+                join_fours(joined, parts[k].lower, parts[k].upper);
+            } else {
+                join_twos(joined, parts[k].lower, parts[k].upper);
+            }
+            words[min(first + k * tiles * THREADS, whole - 1)] = make_uint4(joined[0], joined[1], joined[2], joined[3]);
+        }
+    }
+    uint32_t i = whole * in_vector + threadIdx.x;
+    if (tile == 0 && i < j.count) {
+        uint32_t bits = 8 * word_len, word = (uint32_t)j.symbols[i] << (bits - 8);
+        for (uint32_t b = 0; b + 1 < word_len; b++) {
+            word |= (uint32_t)lowers[i * (word_len - 1) + b] << 8 * b;
+        }
+        tg_store_bytes((uint8_t *)j.words + i * word_len, word >> 1 | word << (bits - 1), word_len);
+    }
+}
+
 /* Words of the plain form. */
 TG_DEVICE void copy_share(join_space *s, const tg_pack_job &j, const uint8_t *from, uint32_t tile, uint32_t tiles)
 {
@@ -242,6 +298,8 @@ __global__ static void __launch_bounds__(THREADS) join_tiles(tg_gpu_pass p, cons
         tg_refuse_chunk(p, j.chunk);
     } else if (is_plain) {
         copy_share(&s, j, bytes + 1, tile, tiles);
+    } else if (tg_place_of(j.words) == 0) {
+        join_aligned(j, bytes + 1, tile, tiles);
     } else {
         join_share(&s, j, bytes + 1, tile, tiles);
     }
