@@ -10,7 +10,8 @@
 enum {
     THREADS = TG_INDEX_THREADS,
     HASHERS = 8, /* warps of a block that hash */
-    HASH_BLOCKS_MAX = 256
+    HASH_BLOCKS_MAX = 256,
+    CODED_BLOCKS_MAX = 396 /* three a multiprocessor */
 };
 
 /* What a block does after that. */
@@ -126,7 +127,9 @@ TG_DEVICE void read_chunk(tg_index_space &space, const own_chunk &own, const tg_
 
 /* ---- hashes ------------------------------------------------------------------------------------------------------------------ */
 
-/* The last leaf of a span makes the hash of that. Number 0 is what stands before the body, number 1 + i leaf i. All lanes of a warp. */
+/* The last leaf of a span makes the hash of that. Number 0 is what stands before the body, number 1 + i leaf i. IS_DIRECT: whole leaves are
+ * hashed where they are, which is faster and takes more registers. All lanes of a warp. */
+template <bool IS_DIRECT>
 TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front &front, uint64_t headers_len,
                          uint32_t *leaves_done, uint32_t first, uint32_t step)
 {
@@ -136,8 +139,14 @@ TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front 
     for (uint32_t i = first; i <= leaf_n; i += step) {
         if (i > 0) {
             tg_found_leaf l = tg_leaf_of(h.f, 1 + e.chunk_n, headers_len, i - 1);
-            tg_leaf_load(staged, e.frame + front.len + l.at, l.len);
-            uint64_t hash = tg_hash_any((const uint8_t *)(const void *)staged, l.len);
+            const uint8_t *bytes = e.frame + front.len + l.at;
+            uint64_t hash = 0;
+            if (IS_DIRECT && l.len == TG_LEAF_BYTES) {
+                hash = tg_hash_whole(bytes);
+            } else {
+                tg_leaf_load(staged, bytes, l.len);
+                hash = tg_hash_any((const uint8_t *)(const void *)staged, l.len);
+            }
             tg_leaf_is_hashed((uint64_t *)(void *)staged, e, leaves_done, l, hash);
         } else {
             uint64_t hash = tg_hash_bytes((uint64_t *)(void *)staged, e.frame, front.len);
@@ -208,7 +217,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
         read_chunk(space.indices, own, p, blockIdx.x, body, e.words);
     } else if (threadIdx.x < HASHERS * TG_WARP) {
         uint32_t warp = (blockIdx.x - p.chunk_n) * HASHERS + threadIdx.x / TG_WARP;
-        hash_some(space.h, e, front, t.headers_len, t.leaves_done, warp, (gridDim.x - p.chunk_n) * HASHERS);
+        hash_some<false>(space.h, e, front, t.headers_len, t.leaves_done, warp, (gridDim.x - p.chunk_n) * HASHERS);
     }
     if (!tg_block_is_last(e.done, tg_block_arrives(e.done), gridDim.x)) {
         return;
@@ -249,7 +258,7 @@ __global__ static void __launch_bounds__(HASHERS *TG_WARP, 3)
         if (blockIdx.x == 0) {
             hash_nothing(h.f, e);
         }
-        hash_some(h, e, front, t.headers_len, t.leaves_done, blockIdx.x * HASHERS + warp, gridDim.x * HASHERS);
+        hash_some<true>(h, e, front, t.headers_len, t.leaves_done, blockIdx.x * HASHERS + warp, gridDim.x * HASHERS);
     }
     tg_after_previous();
     tg_next_may_begin();
@@ -261,6 +270,6 @@ __global__ static void __launch_bounds__(HASHERS *TG_WARP, 3)
 void tg_gpu_check_coded(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, const tg_gpu_telling *t)
 {
     uint64_t leaves = e->body_len / TG_LEAF_BYTES + p->chunk_n + 2, blocks = (leaves + HASHERS - 1) / HASHERS;
-    TG_LAUNCH_EARLY(check_coded, p->overlaps, blocks < HASH_BLOCKS_MAX ? blocks : (uint64_t)HASH_BLOCKS_MAX,
+    TG_LAUNCH_EARLY(check_coded, p->overlaps, blocks < CODED_BLOCKS_MAX ? blocks : (uint64_t)CODED_BLOCKS_MAX,
                     HASHERS * TG_WARP, p->stream, *p, *e, *front, *t);
 }

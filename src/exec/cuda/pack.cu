@@ -10,7 +10,8 @@ static bool has(const tg_gpu_pass *p, uint32_t pack)
 
 uint32_t tg_pack_share(const tg_gpu_pass *p)
 {
-    const uint32_t most = 8; /* those of 25 M elements run at once on 132 multiprocessors */
+    const uint32_t all = 768, least = 8, limit = 32; /* so many run at once on 132 multiprocessors */
+    uint32_t each = p->chunk_n > 0 ? all / p->chunk_n : least, most = each < least ? least : each < limit ? each : limit;
     uint32_t mean = p->chunk_n > 0 ? (p->tile_n + p->chunk_n - 1) / p->chunk_n : 1;
     return has(p, TG_GPU_BITS) ? 0 : mean < most ? mean : most;
 }

@@ -378,14 +378,11 @@ TG_DEVICE bool decode_some(decode_space *d, decode_job *j, uint32_t form, uint32
     return j->bits > 12 || j->base > 256 ? decode_parts<true>(d, *j, block) : decode_parts<false>(d, *j, block);
 }
 
-__global__ static void __launch_bounds__(THREADS)
-    decode_chunks(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
+/* What a block does of its chunk. Blocks are as encode_segments has them. */
+TG_DEVICE void decode_own(decode_space &d, const tg_gpu_pass &p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
-    __shared__ decode_space d;
-    uint32_t chunk = p.first + blockIdx.x % p.chunk_n, block = blockIdx.x / p.chunk_n; /* as encode_segments has them */
+    uint32_t chunk = p.first + blockIdx.x % p.chunk_n, block = blockIdx.x / p.chunk_n;
     tg_pack_job j;
-    tg_after_previous();
-    tg_next_may_begin();
     const tg_view *v = &p.space.views[chunk];
     if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || j.unit->symbol == TG_GPU_HUFFMAN ||
         v->is_joint) {
@@ -404,6 +401,22 @@ __global__ static void __launch_bounds__(THREADS)
     job.base = j.base;
     if (len < before || !decode_some(&d, &job, bytes[0], block)) {
         tg_refuse_chunk(p, chunk);
+    }
+}
+
+/* Of symbols, the launch before this one reads plain chunks. It has begun after all before it had ended, and has nothing to do with others: so
+ * this one does not wait for it before it decodes. */
+__global__ static void __launch_bounds__(THREADS)
+    decode_chunks(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
+{
+    __shared__ decode_space d;
+    if (what != TG_PACK_SYMBOLS) {
+        tg_after_previous();
+    }
+    tg_next_may_begin();
+    decode_own(d, p, body, scratch, what);
+    if (what == TG_PACK_SYMBOLS) {
+        tg_after_previous(); /* those who wait for this one wait for that, too */
     }
 }
 
