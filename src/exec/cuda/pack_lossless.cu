@@ -114,6 +114,38 @@ TG_DEVICE void end_counts(split_space *s, uint16_t *counts)
     }
 }
 
+/* A whole part from word `lo` on, of a chunk whose words begin at a multiple of 16: words come from memory and upper bytes go there
+ * without shared memory. */
+TG_DEVICE void split_whole(split_space *s, const tg_pack_job &j, uint8_t *out, uint32_t lo)
+{
+    enum { AT_ONCE = PART / 16 / THREADS };
+    uint32_t word_len = j.unit->plain_len, *lowers = (uint32_t *)s->lowers, *counts = s->counts[threadIdx.x / TG_WARP];
+    const uint4 *from = (const uint4 *)(const void *)(j.words + (uint64_t)lo * word_len);
+    uint8_t *uppers = (uint8_t *)j.symbols + lo;
+    uint4 held[AT_ONCE];
+    TG_UNROLL
+    for (uint32_t k = 0; k < AT_ONCE; k++) {
+        held[k] = from[k * THREADS + threadIdx.x];
+    }
+    TG_UNROLL
+    for (uint32_t k = 0; k < AT_ONCE; k++) {
+        uint32_t v = k * THREADS + threadIdx.x, upper[2] = {0, 0};
+        const uint32_t words[4] = {held[k].x, held[k].y, held[k].z, held[k].w};
+        if (word_len == 4) {
+            split_fours(lowers + 3 * v, upper, words);
+            ((uint32_t *)(void *)uppers)[v] = upper[0];
+        } else {
+            split_twos(lowers + 2 * v, upper, words);
+            ((uint2 *)(void *)uppers)[v] = make_uint2(upper[0], upper[1]);
+        }
+        count_uppers(counts, upper, 16 / word_len);
+    }
+    __syncthreads();
+    uint32_t rest = word_len - 1;
+    tg_copy_out(out + (uint64_t)lo * rest, (const uint8_t *)s->lowers, PART / word_len * rest);
+    __syncthreads();
+}
+
 /* Words [lo, lo + n) of a chunk. */
 TG_DEVICE void split_some(split_space *s, const tg_pack_job &j, uint8_t *out, uint32_t lo, uint32_t n)
 {
@@ -143,13 +175,20 @@ __global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uin
     uint32_t part_n = PART / j.unit->plain_len;
     uint8_t *out = p.space.out[j.chunk] + p.space.views[j.chunk].symbols + 1;
     uint16_t *counts = tg_pack_scratch_of(p, scratch, j.chunk).counts;
+    bool is_aligned = tg_place_of(j.words) == 0;
     end_counts(&s, nullptr);
+    __syncthreads();
     for (; tile < j.tile_n; tile += tiles) {
         uint32_t end = min((tile + 1) * TG_PACK_TILE, j.count);
         for (uint32_t lo = tile * TG_PACK_TILE; lo < end; lo += part_n) {
-            split_some(&s, j, out, lo, min(part_n, end - lo));
+            if (is_aligned && lo + part_n <= end) {
+                split_whole(&s, j, out, lo);
+            } else {
+                split_some(&s, j, out, lo, min(part_n, end - lo));
+            }
         }
-        end_counts(&s, counts + tile * TG_PACK_BASE); /* the next part is counted after a barrier */
+        end_counts(&s, counts + tile * TG_PACK_BASE);
+        __syncthreads();
     }
 }
 
