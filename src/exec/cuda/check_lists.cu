@@ -245,8 +245,9 @@ TG_DEVICE void hash_nothing(const tg_found &f, const tg_gpu_ending &e)
     }
 }
 
-/* Hashes a frame whose chunks are decoded by the kernel before this one, and judges it. Hashes need the frame alone, and that kernel has begun
- * after all before it had ended: so they are computed while it decodes. The kernel after this one begins when all is decoded. */
+/* Hashes a frame whose chunks are decoded by the kernel before this one, and judges it. Hashes need the frame alone, and what was before
+ * that kernel, but for others that read the frame, had ended when it began: so they are computed while it decodes. The kernel after this
+ * one begins when all is decoded. */
 __global__ static void __launch_bounds__(HASHERS *TG_WARP, 3)
     check_coded(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
                 const __grid_constant__ tg_gpu_front front, const __grid_constant__ tg_gpu_telling t)

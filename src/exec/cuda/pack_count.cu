@@ -1,5 +1,6 @@
-/* How often each symbol occurs in each tile of a coded chunk; pack_lossless.cu counts those of words. Lanes count for themselves, in bytes of shared memory, so that none
- * waits for another: byte l of a symbol's row is lane l's. The most that a lane counts in a tile is below 256. */
+/* How often each symbol occurs in each tile of a coded chunk; pack_lossless.cu counts those of words. Lanes count for themselves, in
+ * bytes of shared memory, so that none waits for another: byte l of a symbol's row is lane l's. The most that a lane counts in a tile is
+ * below 256. */
 #include "exec/cuda/pack.h"
 
 enum { WARPS = 4, THREADS = WARPS * 32, ROW = 32 /* bytes */, NARROW = 256 /* symbols */ };

@@ -47,8 +47,8 @@ TG_DEVICE void end_bits(const bit_writer *w)
 
 /* ---- a stream ------------------------------------------------------------------------------------------------------------- */
 
-/* What a lane does with its symbols and their numbers, `n` of them from any address on, four bytes at a time. Up to 3 bytes before and after them are
- * read. */
+/* What a lane does with its symbols and their numbers, `n` of them from any address on, four bytes at a time. Up to 3 bytes before and
+ * after them are read. */
 template <class Symbol, class Take> TG_DEVICE void for_each(const Symbol *symbols, uint32_t n, Take take)
 {
     const uint32_t in_word = 4 / sizeof(Symbol), bits = 8 * sizeof(Symbol);

@@ -1,6 +1,6 @@
 /* Lossless coding of floats (pack/lossless.c) on the GPU: a word is rotated left by one bit and split. Its lower bytes go to the
- * frame, its upper byte, which the range coder takes as a symbol, to scratch, where it is counted; and back. A thread takes 16 bytes of words at a
- * time, and a block stages them in shared memory, because they stand at any address in a frame. */
+ * frame, its upper byte, which the range coder takes as a symbol and which is counted, to scratch; and back. A thread takes 16 bytes of
+ * words at a time, and a block stages them in shared memory, because they stand at any address in a frame. */
 #include "exec/cuda/pack.h"
 
 enum { THREADS = 256, PART = 4096 * 2 /* bytes of words that are staged at a time */ };

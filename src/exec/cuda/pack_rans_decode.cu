@@ -404,8 +404,8 @@ TG_DEVICE void decode_own(decode_space &d, const tg_gpu_pass &p, const uint8_t *
     }
 }
 
-/* Of symbols, the launch before this one reads plain chunks. It has begun after all before it had ended, and has nothing to do with others: so
- * this one does not wait for it before it decodes. */
+/* Of symbols, the launch before this one reads plain chunks. It has begun after all before it had ended, and does not touch coded ones:
+ * so this one does not wait for it before it decodes. */
 __global__ static void __launch_bounds__(THREADS)
     decode_chunks(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
