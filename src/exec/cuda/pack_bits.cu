@@ -159,33 +159,13 @@ TG_DEVICE void write_streams(uint8_t *out, const part_space &parts, const tg_pac
     }
 }
 
-/* 16 bytes from byte `shift` of two vectors on, the same for all lanes. */
-TG_DEVICE uint4 middle_of(uint4 a, uint4 b, uint32_t shift)
-{
-    const uint32_t words[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
-    uint32_t twos[6], ones[5], bits = shift % 4 * 8;
-    TG_UNROLL
-    for (int i = 0; i < 6; i++) {
-        twos[i] = (shift & 8) != 0 ? words[i + 2] : words[i];
-    }
-    TG_UNROLL
-    for (int i = 0; i < 5; i++) {
-        ones[i] = (shift & 4) != 0 ? twos[i + 1] : twos[i];
-    }
-    return make_uint4(__funnelshift_r(ones[0], ones[1], bits), __funnelshift_r(ones[1], ones[2], bits),
-                      __funnelshift_r(ones[2], ones[3], bits), __funnelshift_r(ones[3], ones[4], bits));
-}
-
-/* Copies `len` bytes of scratch from one alignment to another, some vectors at a time. A warp. Up to 15 bytes before and 31 after them are
- * read: whole vectors, because words at any place are as many loads as bytes. */
+/* Copies `len` bytes from one alignment to another, many vectors at a time. A warp. Up to 3 bytes before and after them are read. */
 TG_DEVICE void copy_segment(uint8_t *to, const uint8_t *from, uint32_t len)
 {
-    enum { AT_ONCE = 2 };
+    enum { AT_ONCE = 4 };
     uint32_t place = tg_place_of(to), end = place + len, whole = end / 16, head = place > 0 ? min(16u, end) : 0;
     uint8_t *start = to - place;
     const uint8_t *source = from - place;
-    const uint32_t shift = tg_place_of(source);
-    const uint4 *vectors = (const uint4 *)(const void *)(source - shift);
     for (uint32_t b = place + tg_lane(); b < head; b += TG_WARP) {
         start[b] = source[b];
     }
@@ -194,15 +174,14 @@ TG_DEVICE void copy_segment(uint8_t *to, const uint8_t *from, uint32_t len)
     }
     TG_ROLL
     for (uint32_t v = tg_lane() + head / 16; v < whole; v += AT_ONCE * TG_WARP) {
-        uint4 first[AT_ONCE], second[AT_ONCE];
+        uint4 some[AT_ONCE];
         TG_UNROLL
         for (uint32_t k = 0; k < AT_ONCE; k++) {
-            first[k] = vectors[min(v + k * TG_WARP, whole - 1)];
-            second[k] = vectors[min(v + k * TG_WARP, whole - 1) + 1];
+            some[k] = tg_load_vector(source + 16 * min(v + k * TG_WARP, whole - 1));
         }
         TG_UNROLL
         for (uint32_t k = 0; k < AT_ONCE; k++) {
-            ((uint4 *)(void *)start)[min(v + k * TG_WARP, whole - 1)] = middle_of(first[k], second[k], shift);
+            ((uint4 *)(void *)start)[min(v + k * TG_WARP, whole - 1)] = some[k];
         }
     }
 }
