@@ -18,7 +18,7 @@ enum { OWNED = TG_PACK_BASE / THREADS /* symbols of a thread, while the table is
  * being of symbols from 256 on; `symbols` then has its frequency and, from bit 16 on, its start. */
 typedef struct decode_space {
     uint32_t slots[1 << 12]; /* or 2^14 bytes */
-    uint4 ring[WARPS][(RING + FILL) / 2]; /* pairs of a word and, with narrow tables, its slot; then the first FILL words again */
+    uint4 ring[WARPS][RING / 2]; /* pairs of a word and, with narrow tables, its slot */
     uint32_t symbols[TG_PACK_BASE];
     uint32_t upper;
 } decode_space;
@@ -191,9 +191,6 @@ template <bool IS_WIDE> TG_DEVICE void fill_ring(decode_space *d, uint32_t warp,
             uint32_t pair = __funnelshift_r(q->held[i], q->held[i + 1], shift);
             uint2 a = with_slot<IS_WIDE>(pair & 0xffff, d, bits), b = with_slot<IS_WIDE>(pair >> 16, d, bits);
             at[i] = make_uint4(a.x, a.y, b.x, b.y);
-            if (q->filled % RING == 0) { /* so that nobody has to begin anew while FILL words are taken */
-                at[i + RING / 2] = at[i];
-            }
         }
         q->filled += FILL;
         load_words(q);
@@ -201,23 +198,19 @@ template <bool IS_WIDE> TG_DEVICE void fill_ring(decode_space *d, uint32_t warp,
     }
 }
 
-/* The next word in the ring of a warp. */
-TG_DEVICE const uint2 *next_word(const decode_space *d, uint32_t warp, const word_queue *q)
-{
-    return (const uint2 *)(const void *)d->ring[warp] + q->taken % RING;
-}
-
-/* States that are too small take words from *at on, in the order of lanes. All states are then looked up. */
+/* States that are too small take words, in the order of lanes. All states are then looked up. */
 template <bool IS_WIDE>
-TG_DEVICE void refill(decode_state *s, bool is_there, const decode_space *d, const uint2 **at, uint32_t bits)
+TG_DEVICE void refill(decode_state *s, bool is_there, const decode_space *d, uint32_t warp, word_queue *q,
+                      uint32_t bits)
 {
     bool lacks = s->x < 2u << bits && is_there;
     if (!IS_WIDE) {
         look_up<IS_WIDE>(s, d, bits);
     }
     uint32_t votes = __ballot_sync(TG_ALL_LANES, lacks), below = (1u << tg_lane()) - 1;
-    uint2 next = (*at)[__popc(votes & below)];
-    *at += __popc(votes);
+    uint32_t at = ((q->taken + (uint32_t)__popc(votes & below)) & (RING - 1)) | warp * RING;
+    uint2 next = ((const uint2 *)(const void *)d->ring)[at];
+    q->taken += (uint32_t)__popc(votes);
     s->x = lacks ? s->x << 16 | next.x : s->x;
     if (IS_WIDE) {
         look_up<IS_WIDE>(s, d, bits);
@@ -239,7 +232,6 @@ template <bool IS_WIDE, bool IS_WHOLE, class Symbol>
 TG_DEVICE void take_rounds(decode_state *s, Symbol *out, const decode_space *d, uint32_t warp, word_queue *q,
                            const decode_job &j, uint32_t n, uint32_t first)
 {
-    const uint2 *from = next_word(d, warp, q), *at = from;
     TG_UNROLL
     for (uint32_t k = 0; k < ROUNDS; k++) {
         uint32_t i = (first + k) * (IS_WHOLE ? TG_WARP : j.lane_n) + tg_lane();
@@ -250,9 +242,8 @@ TG_DEVICE void take_rounds(decode_state *s, Symbol *out, const decode_space *d, 
             out[i] = (Symbol)symbol;
             *s = next;
         }
-        refill<IS_WIDE>(s, is_there, d, &at, j.bits);
+        refill<IS_WIDE>(s, is_there, d, warp, q, j.bits);
     }
-    q->taken += (uint32_t)(at - from);
 }
 
 /* Decodes a segment; returns whether this lane finds it sound. */
@@ -268,9 +259,7 @@ TG_DEVICE bool decode_segment(Symbol *out, decode_space *d, uint32_t warp, const
     bool sound = s.x != 0;
     load_words(&q);
     fill_ring<IS_WIDE>(d, warp, &q, j.bits);
-    const uint2 *from = next_word(d, warp, &q), *at = from;
-    refill<IS_WIDE>(&s, has_state, d, &at, j.bits);
-    q.taken = (uint32_t)(at - from);
+    refill<IS_WIDE>(&s, has_state, d, warp, &q, j.bits);
     TG_ROLL
     for (; round < whole; round += ROUNDS) {
         fill_ring<IS_WIDE>(d, warp, &q, j.bits);
