@@ -226,20 +226,62 @@ static bool can_add_lists(const tg_run *run, const tg_plan *plan)
            plan->grid->first[1] <= TG_GPU_LISTS_MAX && tg_gpu_header_leaves(run, 0) <= run->leaf_cap;
 }
 
-/* Launches all of that. */
-static void add_lists(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, const uint8_t *body, size_t len,
-                      const tg_gpu_front *front, float weight)
+/* The same of dense chunks with coded symbols or words. */
+static bool can_add_coded(const tg_run *run, const tg_plan *plan)
 {
-    tg_gpu_workspace *w = run->work;
+    const tg_gpu_uses *uses = &run->uses;
+    uint64_t known_len = 0;
+    return (uses->symbols || uses->words) && !uses->fixed && !uses->sparse && run->leader == NULL && !run->is_leader &&
+           plan == run->plan && !plan->has_draws && !is_known(&known_len, run, plan, 0) &&
+           plan->grid->first[1] <= TG_GPU_LISTS_MAX && tg_gpu_header_leaves(run, 0) <= run->leaf_cap;
+}
+
+/* What a check on the device is about, and where it tells the host. */
+static tg_gpu_ending check_of(tg_gpu_telling *told, const tg_gpu_pass *p, const tg_run *run, const tg_plan *plan,
+                              const uint8_t *body, size_t len, const tg_gpu_front *front)
+{
+    const tg_gpu_workspace *w = run->work;
     tg_gpu_ending e = tg_gpu_ending_of(run, 0, body - front->len, len, p->first);
     e.verdict_to = w->verdict.host;
     e.sound = w->sound.device;
     e.sound_to = w->sound.host;
-    const tg_gpu_telling told = {.views = (tg_view *)w->views.host + p->first,
-                                 .words = tg_gpu_hashes_of(run, 0),
-                                 .ends = w->ends.host,
-                                 .leaves_done = w->done + TG_GPU_SEALS,
-                                 .headers_len = plan->headers_len[0]};
+    *told = (tg_gpu_telling){.views = (tg_view *)w->views.host + p->first,
+                             .words = tg_gpu_hashes_of(run, 0),
+                             .ends = w->ends.host,
+                             .leaves_done = w->done + TG_GPU_SEALS,
+                             .headers_len = plan->headers_len[0]};
+    return e;
+}
+
+/* Launches all of that: chunks are decoded, hashed in the meantime, and added. */
+static void add_coded(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, const uint8_t *body, size_t len,
+                      const tg_gpu_front *front, float weight)
+{
+    tg_gpu_telling told;
+    tg_gpu_ending e = check_of(&told, p, run, plan, body, len, front);
+    launch_find(p, run, plan, 0, body, len);
+    tg_gpu_read_body(p, run, body);
+    tg_gpu_check_coded(p, &e, front, &told);
+    run->work->is_verdict_clear = true;
+    tg_gpu_pass adds = *p;
+    adds.sound = run->work->sound.device;
+    if (run->uses.plain) {
+        tg_gpu_pass plain = tg_gpu_plain_pass(&adds, run);
+        tg_gpu_add_dense(&plain, body, weight, 0);
+    }
+    if (run->uses.dense_symbols) {
+        tg_gpu_pass symbols = tg_gpu_symbols_pass(&adds);
+        tg_gpu_add_dense(&symbols, body, weight, 0);
+    }
+}
+
+/* Launches all of that, of lists. */
+static void add_lists(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, const uint8_t *body, size_t len,
+                      const tg_gpu_front *front, float weight)
+{
+    tg_gpu_workspace *w = run->work;
+    tg_gpu_telling told;
+    tg_gpu_ending e = check_of(&told, p, run, plan, body, len, front);
     w->is_verdict_clear = true;
     w->has_known_views = false;
     tg_gpu_check_lists(p, &e, front, &told);
@@ -276,7 +318,8 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
     w->added = w->expected = w->held = NULL;
     w->is_judged = false;
     bool captures = tg_gpu_is_capturing(run->gpu), is_list = can_add_lists(run, plan) && !captures;
-    if ((!run->uses.fixed && !is_list) || grid->cells != 1 || len < front_len + TG_GPU_CHECKSUM ||
+    bool is_coded = grid->cells == 1 && can_add_coded(run, plan) && !captures;
+    if ((!run->uses.fixed && !is_list && !is_coded) || grid->cells != 1 || len < front_len + TG_GPU_CHECKSUM ||
         !has_its_length(run, plan, 0, len - front_len - TG_GPU_CHECKSUM) || !can_read(run, frame)) {
         return TG_OK; /* it is found out step by step */
     }
@@ -296,6 +339,8 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
     }
     if (is_list) {
         add_lists(&p, run, plan, body, body_len, &expected, sink->weight);
+    } else if (is_coded) {
+        add_coded(&p, run, plan, body, body_len, &expected, sink->weight);
     } else {
         if (!captures) {
             launch_find(&p, run, plan, 0, body, body_len);

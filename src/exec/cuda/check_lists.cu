@@ -1,6 +1,6 @@
 /* Checks a frame whose chunks are lists of coordinates and values, as far as kernels can, in one launch: every block finds all chunks by
  * itself, some read the coordinates of a chunk each, others hash leaves, and the last one of all judges the frame and tells the host. The
- * kernel after it adds, or does not (add_listed.cu). */
+ * kernel after it adds, or does not (add_listed.cu). Frames of coded chunks are hashed and judged likewise; other kernels decode them. */
 #include "exec/cuda/header.h"
 #include "exec/cuda/index_modes.h"
 #include "exec/cuda/known.h"
@@ -10,7 +10,8 @@
 enum {
     THREADS = TG_INDEX_THREADS,
     HASHERS = 8, /* warps of a block that hash */
-    HASH_BLOCKS_MAX = 256
+    HASH_BLOCKS_MAX = 256,
+    CODED_BLOCKS_MAX = 396 /* three a multiprocessor */
 };
 
 /* What a block does after that. */
@@ -60,7 +61,7 @@ TG_DEVICE uint32_t find_all(tg_found &f, own_chunk &own, uint32_t number, const 
     }
     __syncthreads();
     TG_ROLL
-    for (uint32_t from = 0; from < p.chunk_n; from += THREADS) {
+    for (uint32_t from = 0; from < p.chunk_n; from += blockDim.x) {
         uint32_t i = from + threadIdx.x;
         tg_view v = {};
         tg_gpu_ranges ranges = {0, 0};
@@ -126,7 +127,9 @@ TG_DEVICE void read_chunk(tg_index_space &space, const own_chunk &own, const tg_
 
 /* ---- hashes ------------------------------------------------------------------------------------------------------------------ */
 
-/* The last leaf of a span makes the hash of that. Number 0 is what stands before the body, number 1 + i leaf i. All lanes of a warp. */
+/* The last leaf of a span makes the hash of that. Number 0 is what stands before the body, number 1 + i leaf i. IS_DIRECT: whole leaves are
+ * hashed where they are, which is faster and takes more registers. All lanes of a warp. */
+template <bool IS_DIRECT>
 TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front &front, uint64_t headers_len,
                          uint32_t *leaves_done, uint32_t first, uint32_t step)
 {
@@ -136,8 +139,14 @@ TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front 
     for (uint32_t i = first; i <= leaf_n; i += step) {
         if (i > 0) {
             tg_found_leaf l = tg_leaf_of(h.f, 1 + e.chunk_n, headers_len, i - 1);
-            tg_leaf_load(staged, e.frame + front.len + l.at, l.len);
-            uint64_t hash = tg_hash_any((const uint8_t *)(const void *)staged, l.len);
+            const uint8_t *bytes = e.frame + front.len + l.at;
+            uint64_t hash = 0;
+            if (IS_DIRECT && l.len == TG_LEAF_BYTES) {
+                hash = tg_hash_whole(bytes);
+            } else {
+                tg_leaf_load(staged, bytes, l.len);
+                hash = tg_hash_any((const uint8_t *)(const void *)staged, l.len);
+            }
             tg_leaf_is_hashed((uint64_t *)(void *)staged, e, leaves_done, l, hash);
         } else {
             uint64_t hash = tg_hash_bytes((uint64_t *)(void *)staged, e.frame, front.len);
@@ -158,17 +167,29 @@ TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front 
 TG_DEVICE void tell(const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front, const tg_gpu_telling &t)
 {
     TG_ROLL
-    for (uint32_t i = threadIdx.x; i < p.chunk_n * (sizeof(tg_view) / 8); i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < p.chunk_n * (sizeof(tg_view) / 8); i += blockDim.x) {
         ((uint64_t *)(void *)t.views)[i] = __ldcg((const uint64_t *)(const void *)(p.space.views + p.first) + i);
     }
     TG_ROLL
-    for (uint32_t i = 1 + threadIdx.x; i < 2 + e.chunk_n; i += THREADS) {
+    for (uint32_t i = 1 + threadIdx.x; i < 2 + e.chunk_n; i += blockDim.x) {
         t.words[i] = __ldcg(e.words + i);
     }
     TG_ROLL
-    for (uint32_t i = threadIdx.x; i < front.len + TG_GPU_CHECKSUM; i += THREADS) {
+    for (uint32_t i = threadIdx.x; i < front.len + TG_GPU_CHECKSUM; i += blockDim.x) {
         t.ends[i] = i < front.len ? e.frame[i] : e.frame[i + e.body_len];
     }
+}
+
+/* All of the last block. */
+TG_DEVICE void conclude(hashing &h, const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front,
+                        const tg_gpu_telling &t)
+{
+    tell(p, e, front, t);
+    bool differs = tg_front_differs(e.frame, front);
+    uint64_t checksum = tg_checksum_of(e, h.staged);
+    bool is_sound = threadIdx.x == 0 && tg_judge(e, front, differs, checksum);
+    tg_hand_over(e);
+    tg_announce(e, is_sound);
 }
 
 /* A block a chunk, then blocks that hash. */
@@ -196,17 +217,12 @@ __global__ static void __launch_bounds__(THREADS, 2)
         read_chunk(space.indices, own, p, blockIdx.x, body, e.words);
     } else if (threadIdx.x < HASHERS * TG_WARP) {
         uint32_t warp = (blockIdx.x - p.chunk_n) * HASHERS + threadIdx.x / TG_WARP;
-        hash_some(space.h, e, front, t.headers_len, t.leaves_done, warp, (gridDim.x - p.chunk_n) * HASHERS);
+        hash_some<false>(space.h, e, front, t.headers_len, t.leaves_done, warp, (gridDim.x - p.chunk_n) * HASHERS);
     }
     if (!tg_block_is_last(e.done, tg_block_arrives(e.done), gridDim.x)) {
         return;
     }
-    tell(p, e, front, t);
-    bool differs = tg_front_differs(e.frame, front);
-    uint64_t checksum = tg_checksum_of(e, space.h.staged);
-    bool is_sound = threadIdx.x == 0 && tg_judge(e, front, differs, checksum);
-    tg_hand_over(e);
-    tg_announce(e, is_sound);
+    conclude(space.h, p, e, front, t);
 }
 
 void tg_gpu_check_lists(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, const tg_gpu_telling *t)
@@ -214,4 +230,47 @@ void tg_gpu_check_lists(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_g
     uint64_t leaves = e->body_len / TG_LEAF_BYTES + p->chunk_n + 2, hash_blocks = (leaves + HASHERS - 1) / HASHERS;
     hash_blocks = hash_blocks < HASH_BLOCKS_MAX ? hash_blocks : (uint64_t)HASH_BLOCKS_MAX;
     TG_LAUNCH_EARLY(check_lists, p->overlaps, p->chunk_n + hash_blocks, THREADS, p->stream, *p, *e, *front, *t);
+}
+
+/* ---- coded chunks ----------------------------------------------------------------------------------------------------------- */
+
+/* Chunks without bytes, which nobody hashes. */
+TG_DEVICE void hash_nothing(const tg_found &f, const tg_gpu_ending &e)
+{
+    TG_ROLL
+    for (uint32_t i = threadIdx.x; i < e.chunk_n; i += blockDim.x) {
+        if (f.start[i] == f.start[i + 1]) {
+            e.words[2 + i] = TG_HASH_OF_NOTHING;
+        }
+    }
+}
+
+/* Hashes a frame whose chunks are decoded by the kernel before this one, and judges it. Hashes need the frame alone, and what was before
+ * that kernel, but for others that read the frame, had ended when it began: so they are computed while it decodes. The kernel after this
+ * one begins when all is decoded. */
+__global__ static void __launch_bounds__(HASHERS *TG_WARP, 3)
+    check_coded(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
+                const __grid_constant__ tg_gpu_front front, const __grid_constant__ tg_gpu_telling t)
+{
+    __shared__ hashing h;
+    __shared__ own_chunk own; /* nobody's */
+    uint32_t bad = find_all(h.f, own, 0xffffffffu, p, e, front.len, t.headers_len), warp = threadIdx.x / TG_WARP;
+    if (bad == 0xffffffffu) { /* else tg_gpu_find has refused it */
+        if (blockIdx.x == 0) {
+            hash_nothing(h.f, e);
+        }
+        hash_some<true>(h, e, front, t.headers_len, t.leaves_done, blockIdx.x * HASHERS + warp, gridDim.x * HASHERS);
+    }
+    tg_after_previous();
+    tg_next_may_begin();
+    if (tg_block_is_last(e.done, tg_block_arrives(e.done), gridDim.x)) {
+        conclude(h, p, e, front, t);
+    }
+}
+
+void tg_gpu_check_coded(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, const tg_gpu_telling *t)
+{
+    uint64_t leaves = e->body_len / TG_LEAF_BYTES + p->chunk_n + 2, blocks = (leaves + HASHERS - 1) / HASHERS;
+    TG_LAUNCH_EARLY(check_coded, p->overlaps, blocks < CODED_BLOCKS_MAX ? blocks : (uint64_t)CODED_BLOCKS_MAX,
+                    HASHERS * TG_WARP, p->stream, *p, *e, *front, *t);
 }

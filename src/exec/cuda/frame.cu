@@ -13,6 +13,8 @@ enum { THREADS = 256 };
 __global__ static void start_views(tg_gpu_pass p)
 {
     unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    tg_after_previous();
+    tg_next_may_begin();
     if (i >= p.chunk_n) {
         return;
     }
@@ -33,7 +35,7 @@ static unsigned blocks_of(uint64_t n)
 
 void tg_gpu_start_views(const tg_gpu_pass *p)
 {
-    TG_LAUNCH(start_views, blocks_of(p->chunk_n), THREADS, p->stream, *p);
+    TG_LAUNCH_EARLY(start_views, p->overlaps, blocks_of(p->chunk_n), THREADS, p->stream, *p);
 }
 
 __global__ static void end_chunks(tg_gpu_pass p, uint64_t *sides, tg_gpu_span *spans)

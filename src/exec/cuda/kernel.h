@@ -123,6 +123,23 @@ static inline void tg_launch_early(void (*kernel)(Expected...), bool overlaps, u
 #define TG_LOADED(value) ((void)(value))
 #endif
 
+/* If a condition holds: end[-place] = value, of words of 2 bytes in device memory. A compiler would make branches of many of them side by
+ * side, and compute addresses in five steps. */
+#if defined(__CUDACC__)
+#define TG_STORE_BEFORE(condition, end, place, value)                                                 \
+    asm volatile("{ .reg .pred p; .reg .b64 at; setp.ne.u32 p, %0, 0; mad.wide.s32 at, %2, -2, %1;\n" \
+                 "@p st.global.u16 [at], %3; }" ::"r"((unsigned)(condition)),                         \
+                 "l"(end), "r"((int)(place)), "h"((unsigned short)(value))                            \
+                 : "memory")
+#else
+#define TG_STORE_BEFORE(condition, end, place, value)       \
+    do {                                                    \
+        if (condition) {                                    \
+            (end)[-(int)(place)] = (unsigned short)(value); \
+        }                                                   \
+    } while (0)
+#endif
+
 /* Copies 4, 8 or 16 bytes, aligned so, from device memory to shared memory, without registers and without waiting (a GPU before compute
  * capability 8.0 waits). TG_WAIT_COPIES(n) waits for what this thread has asked for, but for the last n TG_COMMIT_COPIES. */
 #if defined(__CUDACC__)

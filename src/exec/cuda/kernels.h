@@ -17,6 +17,7 @@
  *     tg_gpu_find                                                 chunks of a body
  *     tg_gpu_check_leaves      tg_gpu_end_check                   in place of the next two, of fixed length
  *     tg_gpu_check_lists       tg_gpu_add_lists                   in place of all of these, of lists that are added at once
+ *     tg_gpu_check_coded                                          before values are added at once, of coded chunks
  *     tg_gpu_read_symbols      tg_gpu_read_words                  bytes to symbols and words, checked
  *     tg_gpu_read_indices                                         coordinates, checked
  *     tg_gpu_add_dense         tg_gpu_add_sparse                  values to sums
@@ -116,6 +117,11 @@ typedef struct tg_gpu_telling {
 /* Finds the chunks of a frame, reads their coordinates, hashes and judges it as tg_gpu_end_check does with e->sound, which is not NULL.
  * Coordinates of random blocks are those of the step in the frame. For tg_gpu_add_lists. */
 void tg_gpu_check_lists(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front,
+                        const tg_gpu_telling *t);
+
+/* The same for dense chunks with coded symbols or words, without reading them: tg_gpu_find has found them, and tg_gpu_read_symbols or
+ * tg_gpu_read_words, the launch before this one, decodes them. For tg_gpu_add_dense. */
+void tg_gpu_check_coded(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front,
                         const tg_gpu_telling *t);
 
 /* add_listed.cu: adds the values of such a frame's sparse chunks, if p->sound says so. */

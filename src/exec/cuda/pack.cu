@@ -10,7 +10,8 @@ static bool has(const tg_gpu_pass *p, uint32_t pack)
 
 uint32_t tg_pack_share(const tg_gpu_pass *p)
 {
-    const uint32_t most = 12;
+    const uint32_t all = 768, least = 8, limit = 32; /* so many run at once on 132 multiprocessors */
+    uint32_t each = p->chunk_n > 0 ? all / p->chunk_n : least, most = each < least ? least : each < limit ? each : limit;
     uint32_t mean = p->chunk_n > 0 ? (p->tile_n + p->chunk_n - 1) / p->chunk_n : 1;
     return has(p, TG_GPU_BITS) ? 0 : mean < most ? mean : most;
 }
@@ -36,7 +37,7 @@ const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit)
 void tg_gpu_pack_symbols(const tg_gpu_pass *p, uint8_t *scratch)
 {
     if (!p->counts_early && (has(p, TG_GPU_RANS) || has(p, TG_GPU_HUFFMAN))) {
-        tg_pack_count(p, scratch, TG_PACK_SYMBOLS);
+        tg_pack_count(p, scratch);
     }
     if (has(p, TG_GPU_RANS)) {
         tg_pack_rans_table(p, scratch, TG_PACK_SYMBOLS);
@@ -55,7 +56,6 @@ void tg_gpu_pack_words(const tg_gpu_pass *p, uint8_t *scratch)
 {
     if (has(p, TG_GPU_LOSSLESS)) {
         tg_pack_split(p, scratch);
-        tg_pack_count(p, scratch, TG_PACK_WORDS);
         tg_pack_rans_table(p, scratch, TG_PACK_WORDS);
         tg_pack_rans_encode(p, scratch, TG_PACK_WORDS);
         tg_pack_place(p, scratch, TG_PACK_WORDS);

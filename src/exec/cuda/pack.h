@@ -274,8 +274,8 @@ TG_DEVICE uint64_t tg_sum_lanes(uint64_t value)
 /* Blocks a chunk where most have little to do, because chunks are coded; 0: as many as there are tiles. */
 uint32_t tg_pack_share(const tg_gpu_pass *p);
 
-/* Counts of all tiles of coded chunks. */
-void tg_pack_count(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what);
+/* Counts of all tiles of chunks with coded symbols. */
+void tg_pack_count(const tg_gpu_pass *p, uint8_t *scratch);
 
 /* Tables of coders: decides the form of each chunk and writes what precedes its symbols; then the coders. */
 void tg_pack_rans_table(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what);
@@ -291,7 +291,7 @@ void tg_pack_read_plain(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scra
 void tg_pack_rans_decode(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch, uint32_t what);
 void tg_pack_huffman_decode(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch);
 
-/* pack_lossless.cu: lower bytes of words to the frame, upper bytes to scratch; and back. */
+/* pack_lossless.cu: lower bytes of words to the frame, upper bytes and their counts to scratch; and back. */
 void tg_pack_split(const tg_gpu_pass *p, uint8_t *scratch);
 void tg_pack_join(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch);
 

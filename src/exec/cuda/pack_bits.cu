@@ -186,24 +186,31 @@ TG_DEVICE void copy_segment(uint8_t *to, const uint8_t *from, uint32_t len)
     }
 }
 
-/* Segments of rANS, by warps. */
+/* Segments of rANS, by warps, each of which takes a slice of one: there are few segments. */
 TG_DEVICE void write_segments(uint8_t *out, const part_space &parts, const tg_pack_scratch &s, uint32_t count,
                               uint32_t tile, uint32_t tiles)
 {
+    enum { SLICES = 4 };
     const uint32_t warps = THREADS / TG_WARP, warp = threadIdx.x / TG_WARP;
     const tg_pack_code &c = *s.code;
-    for (uint32_t part = tile + warp * tiles; part < c.part_n; part += tiles * warps) {
-        uint32_t len = c.part_len[part];
+    for (uint32_t i = tile + warp * tiles; i < SLICES * c.part_n; i += tiles * warps) {
+        uint32_t part = i / SLICES, slice = i % SLICES, len = c.part_len[part];
         const uint8_t *from = (const uint8_t *)(tg_pack_segment_end(s, c, count, part) - len / 2);
-        copy_segment(out + lengths_len(c) + parts.before[part], from, len);
-        if (tg_lane() == 0 && part + 1 < c.part_n) {
+        uint8_t *to = out + lengths_len(c) + parts.before[part];
+        uint32_t each = (len / SLICES + 16) & ~15u, place = tg_place_of(to); /* slices begin at whole vectors */
+        uint32_t lo = slice == 0 ? 0 : min(slice * each - place, len);
+        uint32_t hi = slice + 1 == SLICES ? len : min((slice + 1) * each - place, len);
+        if (lo < hi) {
+            copy_segment(to + lo, from + lo, hi - lo);
+        }
+        if (tg_lane() == 0 && slice == 0 && part + 1 < c.part_n) {
             tg_store_bytes(out + 2 * part, len / 2 - c.lane_n, 2);
         }
     }
 }
 
 /* A block a tile: plain forms, and the parts of coded chunks, which their coder left in scratch. */
-__global__ static void __launch_bounds__(THREADS)
+__global__ static void __launch_bounds__(THREADS, 6)
     place_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t what, uint32_t share)
 {
     __shared__ uint4 symbols[SYMBOLS_LEN / 16 + 2], bytes[BYTES_LEN / 16 + 1];

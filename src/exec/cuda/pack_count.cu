@@ -1,5 +1,6 @@
-/* How often each symbol occurs in each tile of a coded chunk. Lanes count for themselves, in bytes of shared memory, so that none
- * waits for another: byte l of a symbol's row is lane l's. The most that a lane counts in a tile is below 256. */
+/* How often each symbol occurs in each tile of a coded chunk; pack_lossless.cu counts those of words. Lanes count for themselves, in
+ * bytes of shared memory, so that none waits for another: byte l of a symbol's row is lane l's. The most that a lane counts in a tile is
+ * below 256. */
 #include "exec/cuda/pack.h"
 
 enum { WARPS = 4, THREADS = WARPS * 32, ROW = 32 /* bytes */, NARROW = 256 /* symbols */ };
@@ -82,16 +83,18 @@ TG_DEVICE void count_tile(uint16_t *counts, count_space *c, const tg_pack_job &j
     __syncthreads();
 }
 
-__global__ static void __launch_bounds__(THREADS) count_tiles(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
+__global__ static void __launch_bounds__(THREADS) count_tiles(tg_gpu_pass p, uint8_t *scratch)
 {
     __shared__ count_space c;
     const tg_gpu_tile &here = p.tiles[blockIdx.x];
     uint32_t tile = 0, tiles = 0;
     tg_pack_job j;
+    tg_after_previous();
+    tg_next_may_begin();
     if (here.from / TG_GPU_TILE * TG_PACK_TILE >= p.chunks[here.chunk].n) {
         return; /* tiles of a pass are shorter, so there are more of them */
     }
-    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, what) || !j.is_coded) {
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_SYMBOLS) || !j.is_coded) {
         return;
     }
     uint16_t *counts = tg_pack_scratch_of(p, scratch, j.chunk).counts;
@@ -100,7 +103,7 @@ __global__ static void __launch_bounds__(THREADS) count_tiles(tg_gpu_pass p, uin
     }
 }
 
-void tg_pack_count(const tg_gpu_pass *p, uint8_t *scratch, uint32_t what)
+void tg_pack_count(const tg_gpu_pass *p, uint8_t *scratch)
 {
-    TG_LAUNCH(count_tiles, p->tile_n, THREADS, p->stream, *p, scratch, what);
+    TG_LAUNCH_EARLY(count_tiles, p->overlaps, p->tile_n, THREADS, p->stream, *p, scratch);
 }

@@ -21,10 +21,11 @@ typedef struct bit_writer {
     bool is_first;
 } bit_writer;
 
-TG_DEVICE void put_code(bit_writer *w, uint32_t code)
+/* Up to 32 bits, of one code or two. */
+TG_DEVICE void put_bits(bit_writer *w, uint32_t bits, uint32_t n)
 {
-    w->held |= (uint64_t)(code >> 8) << w->held_n;
-    w->held_n += code & 0xff;
+    w->held |= (uint64_t)bits << w->held_n;
+    w->held_n += n;
     if (w->held_n >= 32) {
         if (w->is_first) {
             atomicOr(w->word++, (uint32_t)w->held);
@@ -46,8 +47,8 @@ TG_DEVICE void end_bits(const bit_writer *w)
 
 /* ---- a stream ------------------------------------------------------------------------------------------------------------- */
 
-/* What a lane does with its symbols, `n` of them from any address on, four bytes at a time. Up to 3 bytes before and after them are
- * read. */
+/* What a lane does with its symbols and their numbers, `n` of them from any address on, four bytes at a time. Up to 3 bytes before and
+ * after them are read. */
 template <class Symbol, class Take> TG_DEVICE void for_each(const Symbol *symbols, uint32_t n, Take take)
 {
     const uint32_t in_word = 4 / sizeof(Symbol), bits = 8 * sizeof(Symbol);
@@ -63,7 +64,7 @@ template <class Symbol, class Take> TG_DEVICE void for_each(const Symbol *symbol
 #pragma unroll
         for (uint32_t k = 0; k < in_word; k++) {
             if (i * in_word + k < n) {
-                take((uint32_t)(Symbol)(word >> k * bits));
+                take((uint32_t)(Symbol)(word >> k * bits), i * in_word + k);
             }
         }
     }
@@ -77,11 +78,22 @@ TG_DEVICE uint32_t write_stream(uint16_t *to, encode_space *e, uint4 *bits, cons
     for (uint32_t i = tg_lane(); i < BITS_WORDS / 4; i += TG_WARP) {
         bits[i] = make_uint4(0, 0, 0, 0);
     }
-    for_each(symbols + first, count, [&](uint32_t symbol) { own += e->codes[symbol] & 0xff; });
+    for_each(symbols + first, count, [&](uint32_t symbol, uint32_t) { own += e->codes[symbol] & 0xff; });
     uint32_t bit = tg_sum_before(own), all = __shfl_sync(TG_ALL_LANES, bit + own, 31), len = (all + 7) / 8;
     __syncwarp();
     bit_writer w = {(uint32_t *)(void *)bits + bit / 32, 0, bit % 32, true};
-    for_each(symbols + first, count, [&](uint32_t symbol) { put_code(&w, e->codes[symbol]); });
+    uint32_t before = 0; /* the first code of two */
+    for_each(symbols + first, count, [&](uint32_t symbol, uint32_t i) {
+        uint32_t code = e->codes[symbol];
+        if (i % 2 == 0) {
+            before = code;
+        } else {
+            put_bits(&w, before >> 8 | (code >> 8) << (before & 0xff), (before & 0xff) + (code & 0xff));
+        }
+    });
+    if (count % 2 == 1) {
+        put_bits(&w, before >> 8, before & 0xff);
+    }
     end_bits(&w);
     __syncwarp();
     for (uint32_t i = tg_lane(); 16 * i < len; i += TG_WARP) {

@@ -2,7 +2,11 @@
  *
  * A block has some of the segments of a chunk, and makes a table for them. A round takes a symbol out of each state; which states
  * then need a word is known by a vote, and so is which word each of them takes. Words wait in shared memory: each warp has a ring,
- * which it fills from registers, which it has loaded long before. */
+ * which it fills from registers, which it has loaded long before.
+ *
+ * A warp waits for one symbol after the other, so the chain of instructions from a state to the next one is what takes time. The slot of a
+ * state that has taken a word depends on the word alone: words in the ring have theirs with them. So a slot is loaded while the vote is
+ * taken, in place of after it. */
 #include "exec/cuda/pack.h"
 
 enum { WARPS = 4, THREADS = WARPS * 32, BLOCKS = 8 /* of a chunk */, ROUNDS = 4 /* between two looks at the ring */ };
@@ -10,11 +14,11 @@ enum { FILL = ROUNDS * TG_PACK_LANES /* words */, RING = 2 * FILL, BITS_MIN = 8,
 enum { OWNED = TG_PACK_BASE / THREADS /* symbols of a thread, while the table is made */ };
 
 /* Tables, with the slots of a state's low bits. Narrow ones, for up to 12 bits and bytes as symbols, have whole slots: from bit 0
- * the frequency, from bit 12 the offset, from bit 24 the symbol. Wide ones have the low 8 bits of the symbol, those from `upper` on
+ * the symbol, from bit 8 the offset, from bit 20 the frequency. Wide ones have the low 8 bits of the symbol, those from `upper` on
  * being of symbols from 256 on; `symbols` then has its frequency and, from bit 16 on, its start. */
 typedef struct decode_space {
     uint32_t slots[1 << 12]; /* or 2^14 bytes */
-    uint32_t ring[WARPS][RING / 2];
+    uint4 ring[WARPS][RING / 2]; /* pairs of a word and, with narrow tables, its slot */
     uint32_t symbols[TG_PACK_BASE];
     uint32_t upper;
 } decode_space;
@@ -105,24 +109,40 @@ template <bool IS_WIDE> TG_DEVICE void make_slots(decode_space *d, const decode_
             if (IS_WIDE) {
                 ((uint8_t *)d->slots)[start + o] = (uint8_t)s;
             } else {
-                d->slots[start + o] = s << 24 | o << 12 | frequency; /* below 2^12: there are two symbols */
+                d->slots[start + o] = frequency << 20 | o << 8 | s; /* below 2^12: there are two symbols */
             }
         }
     }
 }
 
-/* Takes the symbol out of a state, which may be too small then. */
-template <bool IS_WIDE> TG_DEVICE uint32_t take(uint32_t *x, const decode_space *d, uint32_t bits)
+/* A state, and what the table has of it: its slot, or its symbol with frequency and start. */
+typedef struct decode_state {
+    uint32_t x, symbol, entry;
+} decode_state;
+
+/* Looks a state up. */
+template <bool IS_WIDE> TG_DEVICE void look_up(decode_state *s, const decode_space *d, uint32_t bits)
 {
-    uint32_t low = *x & ((1u << bits) - 1), high = *x >> bits;
+    uint32_t low = s->x & ((1u << bits) - 1);
     if (!IS_WIDE) {
-        uint32_t slot = d->slots[low];
-        *x = (slot & 0xfff) * high + (slot >> 12 & 0xfff);
-        return slot >> 24;
+        s->entry = ((const volatile uint32_t *)d->slots)[low]; /* else a compiler loads it where it is needed, and late */
+        return;
     }
-    uint32_t symbol = ((const uint8_t *)d->slots)[low] + (low >= d->upper ? 256u : 0u), entry = d->symbols[symbol];
-    *x = (entry & 0xffff) * high + (low - (entry >> 16));
-    return symbol;
+    s->symbol = ((const uint8_t *)d->slots)[low] + (low >= d->upper ? 256u : 0u);
+    s->entry = d->symbols[s->symbol];
+}
+
+/* Takes the symbol out of a state, which may be too small then. */
+template <bool IS_WIDE> TG_DEVICE uint32_t take(decode_state *s, uint32_t bits)
+{
+    uint32_t high = s->x >> bits;
+    if (!IS_WIDE) {
+        s->x = (s->entry >> 20) * high + (s->entry >> 8 & 0xfff);
+        return s->entry & 0xff;
+    }
+    uint32_t low = s->x & ((1u << bits) - 1);
+    s->x = (s->entry & 0xffff) * high + (low - (s->entry >> 16));
+    return s->symbol;
 }
 
 /* ---- words -------------------------------------------------------------------------------------------------------------- */
@@ -153,28 +173,50 @@ TG_DEVICE void load_words(word_queue *q)
     }
 }
 
-/* Fills the ring with the words that are held, and loads more, if there is space. */
-TG_DEVICE void fill_ring(uint32_t *ring, word_queue *q)
+/* A word as the ring has it. */
+template <bool IS_WIDE> TG_DEVICE uint2 with_slot(uint32_t word, const decode_space *d, uint32_t bits)
+{
+    return make_uint2(word, IS_WIDE ? 0 : d->slots[word & ((1u << bits) - 1)]);
+}
+
+/* Fills the ring of a warp with the words that are held, and loads more, if there is space. */
+template <bool IS_WIDE> TG_DEVICE void fill_ring(decode_space *d, uint32_t warp, word_queue *q, uint32_t bits)
 {
     if (q->filled - q->taken <= RING - FILL) {
-        uint32_t at = q->filled % RING / 2 + 2 * tg_lane(), shift = (uint32_t)((uintptr_t)q->words % 4) * 8;
+        uint32_t shift = (uint32_t)((uintptr_t)q->words % 4) * 8;
+        uint4 *at = d->ring[warp] + q->filled % RING / 2 + 2 * tg_lane();
         __syncwarp();
-        ring[at] = __funnelshift_r(q->held[0], q->held[1], shift);
-        ring[at + 1] = __funnelshift_r(q->held[1], q->held[2], shift);
+        TG_UNROLL
+        for (int i = 0; i < 2; i++) {
+            uint32_t pair = __funnelshift_r(q->held[i], q->held[i + 1], shift);
+            uint2 a = with_slot<IS_WIDE>(pair & 0xffff, d, bits), b = with_slot<IS_WIDE>(pair >> 16, d, bits);
+            at[i] = make_uint4(a.x, a.y, b.x, b.y);
+        }
         q->filled += FILL;
         load_words(q);
         __syncwarp();
     }
 }
 
-/* States that are too small take words, in the order of lanes. */
-TG_DEVICE uint32_t refill(uint32_t x, bool is_there, const uint32_t *ring, word_queue *q, uint32_t least)
+/* States that are too small take words, in the order of lanes. All states are then looked up. */
+template <bool IS_WIDE>
+TG_DEVICE void refill(decode_state *s, bool is_there, const decode_space *d, uint32_t warp, word_queue *q,
+                      uint32_t bits)
 {
-    bool lacks = x < least && is_there;
+    bool lacks = s->x < 2u << bits && is_there;
+    if (!IS_WIDE) {
+        look_up<IS_WIDE>(s, d, bits);
+    }
     uint32_t votes = __ballot_sync(TG_ALL_LANES, lacks), below = (1u << tg_lane()) - 1;
-    uint32_t word = ((const uint16_t *)(const void *)ring)[(q->taken + (uint32_t)__popc(votes & below)) % RING];
+    uint32_t at = ((q->taken + (uint32_t)__popc(votes & below)) & (RING - 1)) | warp * RING;
+    uint2 next = ((const uint2 *)(const void *)d->ring)[at];
     q->taken += (uint32_t)__popc(votes);
-    return lacks ? x << 16 | word : x;
+    s->x = lacks ? s->x << 16 | next.x : s->x;
+    if (IS_WIDE) {
+        look_up<IS_WIDE>(s, d, bits);
+    } else {
+        s->entry = lacks ? next.y : s->entry;
+    }
 }
 
 /* ---- segments ----------------------------------------------------------------------------------------------------------- */
@@ -187,44 +229,48 @@ typedef struct segment {
 
 /* Takes ROUNDS rounds from round `first` on. IS_WHOLE: every lane has a symbol in all of them. */
 template <bool IS_WIDE, bool IS_WHOLE, class Symbol>
-TG_DEVICE uint32_t take_rounds(uint32_t x, Symbol *out, const decode_space *d, const uint32_t *ring, word_queue *q,
-                               const decode_job &j, uint32_t n, uint32_t first)
+TG_DEVICE void take_rounds(decode_state *s, Symbol *out, const decode_space *d, uint32_t warp, word_queue *q,
+                           const decode_job &j, uint32_t n, uint32_t first)
 {
-#pragma unroll
-    for (uint32_t round = first; round < first + ROUNDS; round++) {
-        uint32_t i = round * (IS_WHOLE ? TG_WARP : j.lane_n) + tg_lane(), next = x;
+    TG_UNROLL
+    for (uint32_t k = 0; k < ROUNDS; k++) {
+        uint32_t i = (first + k) * (IS_WHOLE ? TG_WARP : j.lane_n) + tg_lane();
         bool is_there = IS_WHOLE || (tg_lane() < j.lane_n && i < n);
-        uint32_t symbol = take<IS_WIDE>(&next, d, j.bits);
+        decode_state next = *s;
+        uint32_t symbol = take<IS_WIDE>(&next, j.bits);
         if (is_there) {
             out[i] = (Symbol)symbol;
+            *s = next;
         }
-        x = refill(is_there ? next : x, is_there, ring, q, 2u << j.bits);
+        refill<IS_WIDE>(s, is_there, d, warp, q, j.bits);
     }
-    return x;
 }
 
 /* Decodes a segment; returns whether this lane finds it sound. */
 template <bool IS_WIDE, class Symbol>
-TG_DEVICE bool decode_segment(Symbol *out, const decode_space *d, uint32_t *ring, const decode_job &j, const segment &s)
+TG_DEVICE bool decode_segment(Symbol *out, decode_space *d, uint32_t warp, const decode_job &j, const segment &g)
 {
-    word_queue q = {s.at + 2 * j.lane_n, s.len / 2 - j.lane_n, 0, 0, {0, 0, 0}};
+    word_queue q = {g.at + 2 * j.lane_n, g.len / 2 - j.lane_n, 0, 0, {0, 0, 0}};
     bool has_state = tg_lane() < j.lane_n;
-    const uint8_t *state = s.at + 2 * tg_lane();
-    uint32_t x = has_state ? state[0] | state[1] << 8 : 1, rounds = (s.n + j.lane_n - 1) / j.lane_n;
-    uint32_t whole = j.lane_n == TG_WARP ? s.n / TG_WARP / ROUNDS * ROUNDS : 0, round = 0;
-    bool sound = x != 0;
+    const uint8_t *state = g.at + 2 * tg_lane();
+    decode_state s = {has_state ? state[0] | (uint32_t)state[1] << 8 : 1, 0, 0};
+    uint32_t rounds = (g.n + j.lane_n - 1) / j.lane_n, round = 0;
+    uint32_t whole = j.lane_n == TG_WARP ? g.n / TG_WARP / ROUNDS * ROUNDS : 0;
+    bool sound = s.x != 0;
     load_words(&q);
-    fill_ring(ring, &q);
-    x = refill(x, has_state, ring, &q, 2u << j.bits);
+    fill_ring<IS_WIDE>(d, warp, &q, j.bits);
+    refill<IS_WIDE>(&s, has_state, d, warp, &q, j.bits);
+    TG_ROLL
     for (; round < whole; round += ROUNDS) {
-        fill_ring(ring, &q);
-        x = take_rounds<IS_WIDE, true>(x, out, d, ring, &q, j, s.n, round);
+        fill_ring<IS_WIDE>(d, warp, &q, j.bits);
+        take_rounds<IS_WIDE, true>(&s, out, d, warp, &q, j, g.n, round);
     }
+    TG_ROLL
     for (; round < rounds; round += ROUNDS) {
-        fill_ring(ring, &q);
-        x = take_rounds<IS_WIDE, false>(x, out, d, ring, &q, j, s.n, round);
+        fill_ring<IS_WIDE>(d, warp, &q, j.bits);
+        take_rounds<IS_WIDE, false>(&s, out, d, warp, &q, j, g.n, round);
     }
-    return sound && q.taken == q.word_n && (!has_state || x == 2u << j.bits);
+    return sound && q.taken == q.word_n && (!has_state || s.x == 2u << j.bits);
 }
 
 /* Reads how many segments there are; j->at is then where their lengths are. */
@@ -283,8 +329,8 @@ template <bool IS_WIDE> TG_DEVICE bool decode_parts(decode_space *d, const decod
         if (!find_segment(&s, j, part)) {
             return false;
         }
-        bool sound = j.base > 256 ? decode_segment<IS_WIDE>((uint16_t *)(void *)j.out + s.from, d, d->ring[warp], j, s)
-                                  : decode_segment<IS_WIDE>(j.out + s.from, d, d->ring[warp], j, s);
+        bool sound = j.base > 256 ? decode_segment<IS_WIDE>((uint16_t *)(void *)j.out + s.from, d, warp, j, s)
+                                  : decode_segment<IS_WIDE>(j.out + s.from, d, warp, j, s);
         all_sound = all_sound && sound;
     }
     return all_sound;
@@ -321,14 +367,11 @@ TG_DEVICE bool decode_some(decode_space *d, decode_job *j, uint32_t form, uint32
     return j->bits > 12 || j->base > 256 ? decode_parts<true>(d, *j, block) : decode_parts<false>(d, *j, block);
 }
 
-__global__ static void __launch_bounds__(THREADS)
-    decode_chunks(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
+/* What a block does of its chunk. Blocks are as encode_segments has them. */
+TG_DEVICE void decode_own(decode_space &d, const tg_gpu_pass &p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
-    __shared__ decode_space d;
-    uint32_t chunk = p.first + blockIdx.x / BLOCKS, block = blockIdx.x % BLOCKS;
+    uint32_t chunk = p.first + blockIdx.x % p.chunk_n, block = blockIdx.x / p.chunk_n;
     tg_pack_job j;
-    tg_after_previous();
-    tg_next_may_begin();
     const tg_view *v = &p.space.views[chunk];
     if (!tg_pack_job_of(&j, p, scratch, chunk, what) || !j.is_coded || j.unit->symbol == TG_GPU_HUFFMAN ||
         v->is_joint) {
@@ -347,6 +390,22 @@ __global__ static void __launch_bounds__(THREADS)
     job.base = j.base;
     if (len < before || !decode_some(&d, &job, bytes[0], block)) {
         tg_refuse_chunk(p, chunk);
+    }
+}
+
+/* Of symbols, the launch before this one reads plain chunks. It has begun after all before it had ended, and does not touch coded ones:
+ * so this one does not wait for it before it decodes. */
+__global__ static void __launch_bounds__(THREADS)
+    decode_chunks(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
+{
+    __shared__ decode_space d;
+    if (what != TG_PACK_SYMBOLS) {
+        tg_after_previous();
+    }
+    tg_next_may_begin();
+    decode_own(d, p, body, scratch, what);
+    if (what == TG_PACK_SYMBOLS) {
+        tg_after_previous(); /* those who wait for this one wait for that, too */
     }
 }
 

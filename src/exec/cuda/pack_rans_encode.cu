@@ -14,6 +14,7 @@ static_assert(BATCH * TG_PACK_LANES / 16 == TG_PACK_LANES, "a lane loads a vecto
 
 /* What does not change while a segment is coded. */
 typedef struct encode_job {
+    uint16_t *end;      /* of its words, in device memory */
     const uint4 *plans; /* in shared memory */
     uint32_t n, lane_n; /* symbols, states */
 } encode_job;
@@ -27,15 +28,12 @@ TG_DEVICE uint32_t push(uint32_t x, uint4 plan, bool *emits)
     return x + plan.z + quotient * (plan.w & 0xffffu);
 }
 
-/* The words of a round, in the order of lanes, before those that are there; returns where they begin. */
-TG_DEVICE uint16_t *emit(uint16_t *at, uint32_t x, bool emits)
+/* The words of a round, in the order of lanes, before the word_n that are there; returns how many there are then. */
+TG_DEVICE uint32_t emit(uint16_t *end, uint32_t word_n, uint32_t x, bool emits)
 {
-    uint32_t mask = __ballot_sync(TG_ALL_LANES, emits), below = (1u << tg_lane()) - 1;
-    at -= __popc(mask);
-    if (emits) {
-        at[__popc(mask & below)] = (uint16_t)x;
-    }
-    return at;
+    uint32_t mask = __ballot_sync(TG_ALL_LANES, emits), from_here = TG_ALL_LANES << tg_lane();
+    TG_STORE_BEFORE(emits, end, word_n + (uint32_t)__popc(mask & from_here), x);
+    return word_n + (uint32_t)__popc(mask);
 }
 
 /* The symbols of a lane in rounds [first, first + FEW); 0 where there are none. */
@@ -49,12 +47,12 @@ TG_DEVICE void load_few(uint32_t symbols[FEW], const Symbol *from, const encode_
     }
 }
 
-/* Rounds [first, first + N), the last one first. States come first, each of which needs the one before; then words, whose places are
- * found independently of each other, so that votes and counts are under way at the same time. */
+/* Rounds [first, first + N), the last one first. Words go out as soon as a round has them: a state does not wait for that. */
 template <int N, bool IS_WHOLE>
-TG_DEVICE uint16_t *push_batch(uint32_t *state, uint16_t *at, const uint32_t symbols[N], const encode_job &j, int first)
+TG_DEVICE uint32_t push_batch(uint32_t *state, uint32_t word_n, const uint32_t symbols[N], const encode_job &j,
+                              int first)
 {
-    uint32_t x = *state, emitted = 0, words[N];
+    uint32_t x = *state;
     uint4 next = j.plans[symbols[N - 1]];
     TG_UNROLL
     for (int i = N - 1; i >= 0; i--) {
@@ -67,22 +65,17 @@ TG_DEVICE uint16_t *push_batch(uint32_t *state, uint16_t *at, const uint32_t sym
         if (!IS_WHOLE) {
             is_there = tg_lane() < j.lane_n && (uint32_t)(first + i) * j.lane_n + tg_lane() < j.n;
         }
-        words[i] = x;
-        emitted |= (emits && is_there ? 1u : 0u) << i;
+        word_n = emit(j.end, word_n, x, emits && is_there);
         x = is_there ? after : x;
     }
     *state = x;
-    TG_UNROLL
-    for (int i = N - 1; i >= 0; i--) {
-        at = emit(at, words[i], (emitted >> i & 1) != 0);
-    }
-    return at;
+    return word_n;
 }
 
 /* Rounds [0, hi) of bytes, whole batches in which every lane has a symbol, the last one first. A lane loads a vector of a batch two
  * batches before it is coded; shared memory hands symbols to their lanes. */
-TG_DEVICE uint16_t *push_whole(uint32_t *x, uint16_t *at, const uint8_t *symbols, uint4 *staged, const encode_job &j,
-                               int hi)
+TG_DEVICE uint32_t push_whole(uint32_t *x, uint32_t word_n, const uint8_t *symbols, uint4 *staged, const encode_job &j,
+                              int hi)
 {
     enum { LEN = BATCH * TG_PACK_LANES }; /* bytes of a batch */
     const uint8_t *from = symbols + 16 * tg_lane(), *own = (const uint8_t *)(const void *)staged + tg_lane();
@@ -103,14 +96,14 @@ TG_DEVICE uint16_t *push_whole(uint32_t *x, uint16_t *at, const uint8_t *symbols
         for (int i = 0; i < BATCH; i++) {
             bytes[i] = own[i * TG_PACK_LANES];
         }
-        at = push_batch<BATCH, true>(x, at, bytes, j, 0);
+        word_n = push_batch<BATCH, true>(x, word_n, bytes, j, 0);
     }
-    return at;
+    return word_n;
 }
 
 /* Rounds [lo, hi), a few at a time, the last ones first. Some are loaded while those after them are coded. */
 template <class Symbol, bool IS_WHOLE>
-TG_DEVICE uint16_t *push_rounds(uint32_t *x, uint16_t *at, const Symbol *symbols, const encode_job &j, int lo, int hi)
+TG_DEVICE uint32_t push_rounds(uint32_t *x, uint32_t word_n, const Symbol *symbols, const encode_job &j, int lo, int hi)
 {
     uint32_t held[FEW] = {}, next[FEW] = {};
     if (lo < hi) {
@@ -121,46 +114,47 @@ TG_DEVICE uint16_t *push_rounds(uint32_t *x, uint16_t *at, const Symbol *symbols
         if (first > lo) {
             load_few<Symbol, IS_WHOLE>(next, symbols, j, first - FEW);
         }
-        at = push_batch<FEW, IS_WHOLE>(x, at, held, j, first);
+        word_n = push_batch<FEW, IS_WHOLE>(x, word_n, held, j, first);
         TG_UNROLL
         for (int i = 0; i < FEW; i++) {
             held[i] = next[i];
         }
     }
-    return at;
+    return word_n;
 }
 
 /* The same of symbols of two bytes. */
-TG_DEVICE uint16_t *push_whole(uint32_t *x, uint16_t *at, const uint16_t *symbols, uint4 *staged, const encode_job &j,
-                               int whole)
+TG_DEVICE uint32_t push_whole(uint32_t *x, uint32_t word_n, const uint16_t *symbols, uint4 *staged, const encode_job &j,
+                              int whole)
 {
     (void)staged;
-    return push_rounds<uint16_t, true>(x, at, symbols, j, 0, whole);
+    return push_rounds<uint16_t, true>(x, word_n, symbols, j, 0, whole);
 }
 
-/* Codes a segment whose words end at `end`; returns where its states begin, which are put before its words. */
+/* Codes a segment, with its states before its words; returns how many words all of that is. */
 template <class Symbol>
-TG_DEVICE uint16_t *encode_segment(uint16_t *end, const Symbol *symbols, uint4 *staged, const encode_job &j,
-                                   uint32_t bits)
+TG_DEVICE uint32_t encode_segment(const Symbol *symbols, uint4 *staged, const encode_job &j, uint32_t bits)
 {
     uint32_t x = 2u << bits;
     int rounds = (int)((j.n + j.lane_n - 1) / j.lane_n), all = (rounds + FEW - 1) / FEW * FEW;
     int whole = j.lane_n == TG_WARP ? (int)(j.n / TG_WARP) / BATCH * BATCH : 0;
-    uint16_t *at = push_rounds<Symbol, false>(&x, end, symbols, j, whole, all);
-    at = push_whole(&x, at, symbols, staged, j, whole);
+    uint32_t word_n = push_rounds<Symbol, false>(&x, 0, symbols, j, whole, all);
+    word_n = push_whole(&x, word_n, symbols, staged, j, whole);
     bool is_long = x >> 16 != 0 && tg_lane() < j.lane_n;
-    at = emit(at, x, is_long) - j.lane_n;
+    word_n = emit(j.end, word_n, x, is_long) + j.lane_n;
     if (tg_lane() < j.lane_n) {
-        at[tg_lane()] = (uint16_t)(is_long ? x >> 16 : x);
+        (j.end - word_n)[tg_lane()] = (uint16_t)(is_long ? x >> 16 : x);
     }
-    return at;
+    return word_n;
 }
 
 /* Six blocks of a multiprocessor: those of 25 M elements run at once on 132. */
 __global__ static void __launch_bounds__(THREADS, 6) encode_segments(tg_gpu_pass p, uint8_t *scratch, uint32_t what)
 {
     __shared__ encode_space space;
-    uint32_t chunk = p.first + blockIdx.x / BLOCKS, part = blockIdx.x % BLOCKS * WARPS, warp = threadIdx.x / TG_WARP;
+    /* Blocks that have no segment come last, so that the others are spread over all multiprocessors. */
+    uint32_t chunk = p.first + blockIdx.x % p.chunk_n, part = blockIdx.x / p.chunk_n * WARPS;
+    uint32_t warp = threadIdx.x / TG_WARP;
     tg_pack_job j;
     tg_after_previous();
     tg_next_may_begin();
@@ -178,14 +172,12 @@ __global__ static void __launch_bounds__(THREADS, 6) encode_segments(tg_gpu_pass
     __syncthreads();
     for (part += warp; part < c.part_n; part += BLOCKS * WARPS) {
         uint32_t from = part * c.each;
-        encode_job job = {space.plans, min(c.each, j.count - from), c.lane_n};
-        uint16_t *end = tg_pack_segment_end(s, c, j.count, part);
+        encode_job job = {tg_pack_segment_end(s, c, j.count, part), space.plans, min(c.each, j.count - from), c.lane_n};
         uint4 *staged = space.symbols[warp];
-        const uint16_t *at =
-            j.is_wide ? encode_segment(end, (const uint16_t *)(const void *)j.symbols + from, staged, job, c.bits)
-                      : encode_segment(end, j.symbols + from, staged, job, c.bits);
+        uint32_t word_n = j.is_wide ? encode_segment((const uint16_t *)(const void *)j.symbols + from, staged, job, c.bits)
+                                    : encode_segment(j.symbols + from, staged, job, c.bits);
         if (tg_lane() == 0) {
-            c.part_len[part] = (uint32_t)(end - at) * 2;
+            c.part_len[part] = word_n * 2;
         }
     }
 }

@@ -1,19 +1,24 @@
 /* Frequencies of a rANS stream (pack/rans_table.c, pack/rans_encode.c) on the GPU: a block a chunk finds the precision, the
  * frequencies and the segments that the host would, writes the table of frequencies, and leaves plans for the coder. Each of the
- * three precisions is the work of one warp. */
+ * three precisions is the work of four warps: other kernels wait for this one, which is short, so few symbols are a thread's. */
 #include "exec/cuda/pack.h"
 
-enum { DRAFTS = 3, THREADS = 128 };
+enum { DRAFTS = 3, EACH = 4 /* warps of a draft */, WARPS = DRAFTS * EACH, THREADS = WARPS * 32 };
 
 /* What the warps of a block share. */
 typedef struct table_space {
     uint32_t counts[TG_PACK_BASE];
     uint32_t frequency[DRAFTS][TG_PACK_BASE];
     uint64_t keys[DRAFTS][TG_PACK_BASE];
-    uint32_t bits[TG_PACK_BASE]; /* low bits of frequencies as they are written */
+    uint32_t bits[TG_PACK_BASE];   /* low bits of frequencies as they are written */
+    uint32_t starts[TG_PACK_BASE]; /* sums of the frequencies before */
     uint64_t body_len[DRAFTS];
     uint32_t head_len[DRAFTS];
     uint32_t first, last; /* symbols that occur */
+    struct {              /* what each warp has found of a draft */
+        uint64_t cost;
+        uint32_t sum, head, first, last;
+    } of[WARPS];
 } table_space;
 
 TG_DEVICE uint32_t precision_of(uint32_t draft)
@@ -87,28 +92,53 @@ TG_DEVICE bool is_among(uint64_t key, uint32_t n)
     return better < n;
 }
 
-/* A warp sets the frequencies of a precision, as tg_rans_normalise does. */
-TG_DEVICE void normalise(uint32_t *frequency, uint64_t *keys, const uint32_t *counts, uint32_t count, uint32_t base,
-                         uint32_t bits)
+/* The warps of a draft set its frequencies as tg_rans_normalise does: first those that counts ask for, whose sum is not known yet, ... */
+TG_DEVICE void start_draft(table_space *t, uint32_t draft, uint32_t count, uint32_t base)
 {
-    uint32_t total = 1u << bits, sum = 0, owned = owned_of(base);
-    const double whole = (double)total, half = (double)(count / 2), all = (double)count;
-    for (uint32_t s = tg_lane(); s < owned * TG_WARP; s += TG_WARP) {
-        uint32_t f = (uint32_t)(((double)counts[s] * whole + half) / all); /* counts are 0 from the base on */
-        f = f == 0 && counts[s] > 0 ? 1 : f;
-        frequency[s] = f;
+    uint32_t sum = 0, warp = threadIdx.x / TG_WARP, first = base, last = 0;
+    const double whole = (double)(1u << precision_of(draft)), half = (double)(count / 2), all = (double)count;
+    for (uint32_t s = threadIdx.x % (EACH * TG_WARP); s < owned_of(base) * TG_WARP; s += EACH * TG_WARP) {
+        uint32_t own = t->counts[s]; /* 0 from the base on */
+        uint32_t f = (uint32_t)(((double)own * whole + half) / all);
+        f = f == 0 && own > 0 ? 1 : f;
+        t->frequency[draft][s] = f;
         sum += f;
+        first = own > 0 ? min(first, s) : first;
+        last = own > 0 ? s : last;
     }
     sum = __reduce_add_sync(TG_ALL_LANES, sum);
-    if (sum == total) {
-        __syncwarp();
-        return;
+    first = __reduce_min_sync(TG_ALL_LANES, first);
+    last = __reduce_max_sync(TG_ALL_LANES, last);
+    if (tg_lane() == 0) {
+        t->of[warp].sum = sum;
+        t->of[warp].first = first;
+        t->of[warp].last = last;
     }
+}
+
+TG_DEVICE uint32_t sum_of_draft(const table_space *t, uint32_t draft)
+{
+    uint32_t sum = 0;
+    for (uint32_t w = draft * EACH; w < (draft + 1) * EACH; w++) {
+        sum += t->of[w].sum;
+    }
+    return sum;
+}
+
+/* ... then keys, by which one warp changes them, unless the sum is right. */
+TG_DEVICE void make_keys(table_space *t, uint32_t draft, uint32_t base, uint32_t sum)
+{
+    uint32_t total = 1u << precision_of(draft);
+    for (uint32_t s = threadIdx.x % (EACH * TG_WARP); s < owned_of(base) * TG_WARP && sum != total; s += EACH * TG_WARP) {
+        t->keys[draft][s] = key_of(t->counts[s], t->frequency[draft][s], sum > total);
+    }
+}
+
+TG_DEVICE void change_frequencies(uint32_t *frequency, uint64_t *keys, const uint32_t *counts, uint32_t base,
+                                  uint32_t total, uint32_t sum)
+{
+    uint32_t owned = owned_of(base);
     bool loses = sum > total;
-    for (uint32_t s = tg_lane(); s < owned * TG_WARP; s += TG_WARP) {
-        keys[s] = key_of(counts[s], frequency[s], loses);
-    }
-    __syncwarp();
     /* The host changes one symbol after the other, always the best. A symbol's key becomes less each time, so the best of the lanes
      * whose best exceeds all other keys, those that follow them included, are the next ones of the host, whatever their order. */
     for (uint32_t left = loses ? sum - total : total - sum; left > 0;) {
@@ -128,7 +158,6 @@ TG_DEVICE void normalise(uint32_t *frequency, uint64_t *keys, const uint32_t *co
         left -= n;
         __syncwarp();
     }
-    __syncwarp();
 }
 
 /* ---- cost -------------------------------------------------------------------------------------------------------------------- */
@@ -163,38 +192,66 @@ TG_DEVICE uint32_t lows_at(const table_space *t, uint32_t base)
     return sizes_at(base) + (t->last - t->first + 1) / 2;
 }
 
-/* One warp finds the first and the last symbol that occurs. */
-TG_DEVICE void find_ends(table_space *t, uint32_t base)
+/* The first and the last symbol that occurs, by one thread: the warps of any draft have found them. */
+TG_DEVICE void find_ends(table_space *t)
 {
-    uint32_t first = base, last = 0;
-    for (uint32_t s = tg_lane(); s < base; s += TG_WARP) {
-        first = t->counts[s] > 0 ? min(first, s) : first;
-        last = t->counts[s] > 0 ? s : last;
-    }
-    first = __reduce_min_sync(TG_ALL_LANES, first);
-    last = __reduce_max_sync(TG_ALL_LANES, last);
-    if (tg_lane() == 0) {
-        t->first = first;
-        t->last = last;
-    }
+    t->first = min(min(t->of[0].first, t->of[1].first), min(t->of[2].first, t->of[3].first));
+    t->last = max(max(t->of[0].last, t->of[1].last), max(t->of[2].last, t->of[3].last));
 }
+static_assert((int)EACH == 4, "find_ends has four");
 
-/* One warp's draft: its frequencies, and what they cost. */
-TG_DEVICE void make_draft(table_space *t, uint32_t draft, uint32_t count, uint32_t base)
+/* What the frequencies of a draft cost, by its warps. */
+TG_DEVICE void find_cost(table_space *t, uint32_t draft, uint32_t base)
 {
-    uint32_t bits = precision_of(draft), *frequency = t->frequency[draft], head = 0;
+    uint32_t bits = precision_of(draft), *frequency = t->frequency[draft], head = 0, warp = threadIdx.x / TG_WARP;
     uint64_t cost = 0;
-    normalise(frequency, t->keys[draft], t->counts, count, base, bits);
-    for (uint32_t s = tg_lane(); s < base; s += TG_WARP) {
+    for (uint32_t s = threadIdx.x % (EACH * TG_WARP); s < base; s += EACH * TG_WARP) {
         cost += t->counts[s] == 0 ? 0 : (uint64_t)t->counts[s] * ((bits << 8) - log_of(frequency[s]));
         head += s < t->last ? low_bits_of(frequency[s]) : 0; /* 0 before the first */
     }
     cost = tg_sum_lanes(cost);
     head = __reduce_add_sync(TG_ALL_LANES, head);
     if (tg_lane() == 0) {
-        t->body_len[draft] = cost >> 11;
-        t->head_len[draft] = lows_at(t, base) + (head + 7) / 8;
+        t->of[warp].cost = cost;
+        t->of[warp].head = head;
     }
+}
+
+/* Its lengths, by one thread. */
+TG_DEVICE void find_lengths(table_space *t, uint32_t draft, uint32_t base)
+{
+    uint64_t cost = 0;
+    uint32_t head = 0;
+    for (uint32_t w = draft * EACH; w < (draft + 1) * EACH; w++) {
+        cost += t->of[w].cost;
+        head += t->of[w].head;
+    }
+    t->body_len[draft] = cost >> 11;
+    t->head_len[draft] = lows_at(t, base) + (head + 7) / 8;
+}
+
+/* All drafts, and what they cost; all threads. */
+TG_DEVICE void make_drafts(table_space *t, uint32_t count, uint32_t base)
+{
+    uint32_t warp = threadIdx.x / TG_WARP, draft = warp / EACH, total = 1u << precision_of(draft);
+    start_draft(t, draft, count, base);
+    __syncthreads();
+    uint32_t sum = sum_of_draft(t, draft);
+    make_keys(t, draft, base, sum);
+    if (threadIdx.x == 0) {
+        find_ends(t);
+    }
+    __syncthreads();
+    if (warp % EACH == 0 && sum != total) {
+        change_frequencies(t->frequency[draft], t->keys[draft], t->counts, base, total, sum);
+    }
+    __syncthreads();
+    find_cost(t, draft, base);
+    __syncthreads();
+    if (threadIdx.x < DRAFTS) {
+        find_lengths(t, threadIdx.x, base);
+    }
+    __syncthreads();
 }
 
 /* The draft that the host chooses, of 12, 10 and 14 bits in this order. */
@@ -250,8 +307,8 @@ TG_DEVICE uint4 plan_of(uint32_t f, uint32_t start, uint32_t bits)
     return make_uint4(f << 17, (uint32_t)inverse, start, rest | (log - 1) << 16);
 }
 
-/* One warp writes the plans. */
-TG_DEVICE void make_plans(uint4 *plans, const uint32_t *frequency, uint32_t base, uint32_t bits)
+/* One warp sums frequencies. */
+TG_DEVICE void find_starts(table_space *t, const uint32_t *frequency, uint32_t base)
 {
     uint32_t own = 0, owned = owned_of(base);
     for (uint32_t i = 0; i < owned; i++) {
@@ -262,7 +319,7 @@ TG_DEVICE void make_plans(uint4 *plans, const uint32_t *frequency, uint32_t base
     for (uint32_t i = 0; i < owned; i++) {
         uint32_t s = tg_lane() * owned + i;
         if (s < base) {
-            plans[s] = plan_of(frequency[s], start, bits);
+            t->starts[s] = start;
             start += frequency[s];
         }
     }
@@ -347,17 +404,10 @@ __global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uin
         t.bits[i] = 0;
     }
     __syncthreads();
-    if (warp == DRAFTS) {
-        find_ends(&t, j.base);
-    }
-    __syncthreads();
-    if (warp < DRAFTS) {
-        make_draft(&t, warp, j.count, j.base);
-    }
-    __syncthreads();
+    make_drafts(&t, j.count, j.base);
     uint32_t chosen = choose_draft(&t, j.base), table_len = t.head_len[chosen];
     bool is_coded = t.body_len[chosen] + table_len <= j.plain_len - 1 - j.lower_len;
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == THREADS - 1) { /* of a warp that has nothing else to do */
         decide(s.code, &t, j, chosen);
         s.code->is_coded = is_coded ? 1 : 0;
     }
@@ -367,9 +417,12 @@ __global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uin
     if (warp == 0) {
         write_lows(&t, t.frequency[chosen], j.base);
     } else if (warp == 1) {
-        make_plans(s.code->plans, t.frequency[chosen], j.base, precision_of(chosen));
+        find_starts(&t, t.frequency[chosen], j.base);
     }
     __syncthreads();
+    for (uint32_t i = threadIdx.x; i < j.base; i += THREADS) {
+        s.code->plans[i] = plan_of(t.frequency[chosen][i], t.starts[i], precision_of(chosen));
+    }
     uint8_t *out = p.space.out[chunk] + p.space.views[chunk].symbols + 1 + j.lower_len;
     write_table(out, &t, t.frequency[chosen], j.base, table_len);
     if (threadIdx.x == 0 && s.code->lane_n == TG_PACK_LANES) {
