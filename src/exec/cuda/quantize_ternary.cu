@@ -1,5 +1,5 @@
 /* TernGrad on the GPU; see quantize/ternary.c. */
-#include "exec/cuda/quantize_buckets.h"
+#include "exec/cuda/quantize_warps.h"
 
 struct ternary {
     static constexpr unsigned KIND = TG_KIND_TERNARY;
@@ -31,6 +31,23 @@ struct ternary {
     {
         return {__float_as_uint(fmaf(fabsf(value), places, 0x1p23f)), ZERO, value < 0 ? MINUS : PLUS};
     }
+    __device__ __forceinline__ uint32_t look(float *whole, float magnitude) const
+    {
+        *whole = 0;
+        return __float_as_uint(fmaf(magnitude, places, 0x1p23f));
+    }
+    __device__ __forceinline__ bool settle_scaled(float magnitude, uint32_t bits) const
+    {
+        return settle(magnitude, bits);
+    }
+    static __device__ __forceinline__ float scale()
+    {
+        return 1;
+    }
+    static __device__ __forceinline__ float zero()
+    {
+        return 0x1p23f + ZERO;
+    }
     __device__ __forceinline__ bool settle(float value, uint32_t bits) const
     {
         return tg_draws_below(bits, largest, fabsf(value));
@@ -43,5 +60,8 @@ struct ternary {
 
 void tg_launch_ternary(const tg_gpu_pass *p, bool is_sparse)
 {
+    if (!is_sparse) {
+        tg_quantize_launch_warps<ternary>(p);
+    }
     tg_quantize_launch<ternary>(p, is_sparse);
 }

@@ -14,8 +14,21 @@ typedef struct tg_team_space {
     uint32_t keys[32];
 } tg_team_space;
 
+/* What magnitudes are clipped to: so many standard deviations; infinity if that is 0. */
+template <class Team> TG_DEVICE float tg_limit_of(Team &team, double deviations)
+{
+    if (deviations == 0) {
+        return INFINITY;
+    }
+    double n = (double)team.b.n;
+    double mean = team.sum([](float x) { return (double)x; }) / n;
+    double variance = team.sum([=](float x) { return ((double)x - mean) * ((double)x - mean); }) / n;
+    return (float)fmin(deviations * sqrt(variance), (double)TG_FLOAT_MAX);
+}
+
 template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
     static constexpr unsigned WARP_N = WARPS;
+    static constexpr bool KEEPS = true; /* residuals, of some units */
     static constexpr bool FITS = IS_RESIDENT; /* all values are in registers */
     const tg_gpu_pass &p;
     const tg_gpu_bucket &b;
@@ -205,16 +218,9 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
         return tg_tree_of(space.sums[0], leaves());
     }
 
-    /* Clips values to so many standard deviations; 0: it does not. */
     __device__ __forceinline__ void clip_to(double deviations)
     {
-        if (deviations == 0) {
-            return;
-        }
-        double n = (double)b.n;
-        double mean = sum([](float x) { return (double)x; }) / n;
-        double variance = sum([=](float x) { return ((double)x - mean) * ((double)x - mean); }) / n;
-        limit = (float)fmin(deviations * sqrt(variance), (double)TG_FLOAT_MAX);
+        limit = tg_limit_of(*this, deviations);
     }
 };
 

@@ -1,0 +1,423 @@
+/* The frame of the kernels in which a warp quantizes a short bucket that keeps no residual, in shared memory: it copies values there
+ * without waiting for each, finds what they share, rounds eight neighbours a lane, whose draws are one block of Philox, and packs their
+ * symbols to the frame. Warps do not wait for each other, and loops are short, so that instructions stay in their cache.
+ *
+ * A quantizer rounds magnitudes to whole numbers, and gives them the sign of their value. It is a struct with
+ *
+ *     KIND
+ *     fit(team, unit)                all lanes: computes what the values share
+ *     float scale()                   what values are multiplied by before they are rounded
+ *     write(side)                     one lane: writes it
+ *     bool guesses()                  whether places hold for these values; if not, all random bits decide
+ *     uint32_t look(whole, magnitude) the whole number below a magnitude, and its place above it as in tg_guess
+ *     bool settle_scaled(magnitude, bits) whether it becomes the next whole number, by all 32 bits
+ *     float zero()                    2^23 plus the symbol of 0 */
+#ifndef TG_EXEC_CUDA_QUANTIZE_WARPS_H
+#define TG_EXEC_CUDA_QUANTIZE_WARPS_H
+
+#include "exec/cuda/quantize_buckets.h"
+
+enum {
+    TG_EIGHT = TG_DRAWS_EACH, /* values that a lane rounds at a time */
+    TG_BUCKET_WARPS = 4,      /* warps of a block */
+    TG_HELD_FLOATS = TG_SHORT_BUCKET + TG_EIGHT,
+    /* Bytes of the same memory: symbols, which take the place of values that were rounded before, after some zeros; packed symbols. */
+    TG_SYMBOLS_AT = 16,
+    TG_ZEROS_AFTER = 128,
+    TG_PACKED_AT = 4096
+};
+
+/* What lanes compute of a bucket together. */
+struct tg_warp_team {
+    static constexpr bool KEEPS = false;
+    const tg_gpu_bucket &b;
+    const float *values;
+    float limit; /* magnitudes are clipped to it, after what they share is known */
+    uint32_t largest_key;
+    unsigned lane;
+
+    __device__ __forceinline__ float clipped(float value) const
+    {
+        return copysignf(fminf(fabsf(value), limit), value);
+    }
+    __device__ __forceinline__ float largest() const
+    {
+        return fminf(__uint_as_float(largest_key), limit);
+    }
+
+    /* The sum by leaves of term(value), which is 0 of 0. */
+    template <class Term> __device__ __forceinline__ double sum(Term term) const
+    {
+        double all = 0;
+        TG_ROLL
+        for (uint32_t from = 0; from < b.n; from += TG_LEAF_N) {
+            double part = 0;
+            TG_ROLL
+            for (uint32_t i = from + lane; i < from + TG_LEAF_N; i += TG_WARP) {
+                part += i < b.n ? term(values[i]) : 0.0;
+            }
+            part = __shfl_sync(TG_ALL_LANES, tg_fold(part), 0);
+            all = from == 0 ? part : all + part;
+        }
+        return all;
+    }
+    __device__ __forceinline__ void clip_to(double deviations)
+    {
+        limit = tg_limit_of(*this, deviations);
+    }
+};
+
+/* ---- loading --------------------------------------------------------------------------------------------------------------- */
+
+/* The larger one of a magnitude and that of a value; NaN if one of them is. */
+TG_DEVICE float tg_larger(float magnitude, float value)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float larger;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(magnitude), "f"(fabsf(value)));
+    return larger;
+#else
+    return __uint_as_float(max(tg_key(magnitude), tg_key(value)));
+#endif
+}
+
+TG_DEVICE float tg_larger_of_four(float magnitude, float4 v)
+{
+    return tg_larger(tg_larger(tg_larger(tg_larger(magnitude, v.x), v.y), v.z), v.w);
+}
+
+/* The largest key of `fours` times four floats, in shared memory. */
+TG_DEVICE uint32_t tg_largest_of(const float4 *held, uint32_t fours)
+{
+    float most = 0, other = 0;
+    held += threadIdx.x % TG_WARP;
+    if (fours == TG_SHORT_BUCKET / 4) {
+        TG_UNROLL
+        for (uint32_t i = 0; i < TG_SHORT_BUCKET / 4; i += 2 * TG_WARP) {
+            most = tg_larger_of_four(most, held[i]);
+            other = tg_larger_of_four(other, held[i + TG_WARP]);
+        }
+    } else {
+        TG_ROLL
+        for (uint32_t i = threadIdx.x % TG_WARP; i < fours; i += TG_WARP, held += TG_WARP) {
+            most = tg_larger_of_four(most, *held);
+        }
+    }
+    return __reduce_max_sync(TG_ALL_LANES, tg_key(tg_larger(most, other)));
+}
+
+/* Copies the values of a bucket that lie in place as floats: whole vectors if they are aligned in both memories. */
+TG_DEVICE void tg_copy_floats(float *to, const float *from, uint32_t n)
+{
+    uint32_t lane = threadIdx.x % TG_WARP, done = 0;
+    bool is_aligned = (uintptr_t)from % 16 == 0 && (uintptr_t)to % 16 == 0;
+    if (is_aligned && n == TG_SHORT_BUCKET) {
+        TG_UNROLL
+        for (uint32_t i = 0; i < TG_SHORT_BUCKET; i += 4 * TG_WARP) {
+            TG_COPY_ASYNC(to + 4 * lane + i, from + 4 * lane + i, 16);
+        }
+        done = n;
+    }
+    TG_ROLL
+    for (uint32_t i = 4 * lane; is_aligned && done == 0 && i < n / 4 * 4; i += 4 * TG_WARP) {
+        TG_COPY_ASYNC(to + i, from + i, 16);
+    }
+    done = is_aligned ? n / 4 * 4 : 0;
+    TG_ROLL
+    for (uint32_t i = done + lane; i < n; i += TG_WARP) {
+        TG_COPY_ASYNC(to + i, from + i, 4);
+    }
+    TG_COMMIT_COPIES();
+}
+
+/* The values of a bucket, to `held` from number `shift` on, with zeros up to whole eights. Returns their largest key. */
+TG_DEVICE uint32_t tg_hold_bucket(float *held, const tg_gpu_pass &p, const tg_gpu_bucket &b, uint32_t shift)
+{
+    uint32_t lane = threadIdx.x % TG_WARP, eights = (shift + b.n + TG_EIGHT - 1) / TG_EIGHT, most = TG_KEY_INF;
+    float *values = held + shift;
+    if (lane < shift) {
+        held[lane] = 0;
+    }
+    if (b.n + lane < TG_EIGHT * eights - shift) {
+        values[b.n + lane] = 0;
+    }
+    if (b.halves != nullptr) {
+        TG_UNROLL_BY(8)
+        for (uint32_t i = lane; i < b.n; i += TG_WARP) {
+            values[i] = b.is_bf16 ? tg_bf16_to_float(b.halves[i]) : tg_fp16_to_float(b.halves[i]);
+        }
+    }
+    if (b.floats != nullptr) {
+        TG_WAIT_COPIES(0); /* tg_copy_floats */
+    }
+    __syncwarp();
+    if (b.floats != nullptr || b.halves != nullptr) {
+        most = tg_largest_of((const float4 *)(const void *)held, 2 * eights);
+    }
+    if (most >= TG_KEY_INF) { /* or not in place */
+        TG_ROLL
+        for (uint32_t i = lane; i < b.n; i += TG_WARP) {
+            values[i] = tg_bucket_element(p, b, i);
+        }
+        __syncwarp();
+        most = tg_largest_of((const float4 *)(const void *)held, 2 * eights);
+    }
+    return most;
+}
+
+/* Clips values and multiplies them, where that changes any. */
+TG_DEVICE void tg_scale_bucket(float *values, const tg_warp_team &team, float scale)
+{
+    if (team.limit == INFINITY && scale == 1) {
+        return;
+    }
+    TG_ROLL
+    for (uint32_t i = team.lane; i < team.b.n; i += TG_WARP) {
+        values[i] = team.clipped(values[i]) * scale;
+    }
+    __syncwarp();
+}
+
+/* ---- rounding -------------------------------------------------------------------------------------------------------------- */
+
+/* The random bits that values of a bucket are rounded by. */
+typedef struct tg_warp_draws {
+    uint64_t key;
+    uint32_t other;
+} tg_warp_draws;
+
+/* The draw of the value that is number i of eight. */
+TG_DEVICE uint32_t tg_draw_of(uint4 draws, unsigned i)
+{
+    uint32_t word = i < 4 ? (i < 2 ? draws.x : draws.y) : i < 6 ? draws.z : draws.w;
+    return i % 2 == 0 ? word & 0xffffu : word >> 16;
+}
+
+/* Four symbols, the lowest byte of a word each, as bytes. */
+TG_DEVICE uint32_t tg_join_bytes(const uint32_t symbols[4])
+{
+    return __byte_perm(__byte_perm(symbols[0], symbols[1], 0x0040), __byte_perm(symbols[2], symbols[3], 0x0040), 0x5410);
+}
+
+/* Symbols of eight values, some of which their draws leave open: about two of 65,536. `at` is the number of the first one in the unit. */
+template <class Q>
+TG_DEVICE uint2 tg_settle_eight(const Q &q, uint2 symbols, const float *values, uint4 draws,
+                                const tg_warp_draws &by, uint64_t at)
+{
+    TG_ROLL
+    for (unsigned i = 0; i < TG_EIGHT; i++) {
+        float whole, magnitude = fabsf(values[i]);
+        uint32_t place = q.look(&whole, magnitude);
+        bool is_open = !q.guesses() || tg_draw_of(draws, i) + (TG_PLACE + 1) - place < 2;
+        if (is_open) {
+            whole = q.settle_scaled(magnitude, tg_draw_bits(by.key, at + i, by.other)) ? whole + 1.0f : whole;
+            uint32_t symbol = __float_as_uint(copysignf(whole, values[i]) + q.zero()) & 0xffu, shift = i % 4 * 8;
+            symbols.x = i < 4 ? (symbols.x & ~(0xffu << shift)) | symbol << shift : symbols.x;
+            symbols.y = i < 4 ? symbols.y : (symbols.y & ~(0xffu << shift)) | symbol << shift;
+        }
+    }
+    return symbols;
+}
+
+/* The symbols of eight values as bytes. */
+template <class Q>
+TG_DEVICE uint2 tg_round_eight(const Q &q, const float *values, const tg_warp_draws &by, uint64_t at)
+{
+    const uint4 draws = tg_draw_block(by.key, at / TG_EIGHT, TG_DRAWS_UPPER, by.other);
+    const float4 low = ((const float4 *)(const void *)values)[0], high = ((const float4 *)(const void *)values)[1];
+    const float v[TG_EIGHT] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    uint32_t open = q.guesses() ? 2 : 0, bytes[TG_EIGHT];
+    TG_UNROLL
+    for (unsigned i = 0; i < TG_EIGHT; i++) {
+        float whole;
+        uint32_t place = q.look(&whole, fabsf(v[i])), lead = tg_draw_of(draws, i) + (TG_PLACE + 1) - place;
+        open = min(open, lead);
+        whole = (int)lead < 0 ? whole + 1.0f : whole;
+        bytes[i] = __float_as_uint(copysignf(whole, v[i]) + q.zero());
+    }
+    uint2 symbols = make_uint2(tg_join_bytes(bytes), tg_join_bytes(bytes + 4));
+    if (open < 2) {
+        symbols = tg_settle_eight(q, symbols, values, draws, by, at);
+    }
+    return symbols;
+}
+
+/* Symbols with those before number `from` and from number `end` on set to 0. */
+TG_DEVICE uint2 tg_some_bytes(uint2 symbols, uint32_t from, uint32_t end)
+{
+    uint64_t word = symbols.x | (uint64_t)symbols.y << 32;
+    word = word >> 8 * from << 8 * from;
+    word = end < TG_EIGHT ? word & ((1ull << 8 * end) - 1) : word;
+    return make_uint2((uint32_t)word, (uint32_t)(word >> 32));
+}
+
+/* ---- packing --------------------------------------------------------------------------------------------------------------- */
+
+/* Whether eight symbols are a group, of more bits than a word. */
+TG_DEVICE bool tg_groups_eight(const tg_packing &k, uint32_t shift)
+{
+    return k.d.group_n == TG_EIGHT && k.d.bits > 32 && k.d.bits < 64 && k.skew == 0 && shift == 0;
+}
+
+/* The number that eight symbols are: pairs in half words, then fours. */
+TG_DEVICE uint32_t tg_number_of_four(uint32_t bytes, uint32_t base)
+{
+    uint32_t pairs = (bytes & 0x00ff00ffu) + base * (bytes >> 8 & 0x00ff00ffu);
+    return (pairs & 0xffffu) + base * base * (pairs >> 16);
+}
+
+TG_DEVICE uint2 tg_number_of_eight(uint2 symbols, uint32_t base)
+{
+    uint32_t square = base * base;
+    uint64_t number = tg_number_of_four(symbols.x, base) + (uint64_t)(square * square) * tg_number_of_four(symbols.y, base);
+    return make_uint2((uint32_t)number, (uint32_t)(number >> 32));
+}
+
+/* Packs the numbers of groups to the frame, by aligned words there. A word has bits of two of them at most; there is a 0 before the first
+ * one, and one after the last. */
+TG_DEVICE void tg_pack_numbers(const tg_packing &k, const uint64_t *numbers)
+{
+    const uint32_t bits = k.d.bits, inverse = (1u << 20) / bits + 1; /* right for up to 2^14 bits */
+    const uint32_t place = (uint32_t)((uintptr_t)k.to % 4), end = place + k.len;
+    uint8_t *start = k.to - place;
+    numbers--;
+    TG_ROLL
+    for (uint32_t i = threadIdx.x % TG_WARP; i * 4 < end; i += TG_WARP) {
+        uint32_t bit = 32 * i + bits - 8 * place, group = bit * inverse >> 20, skipped = bit - group * bits;
+        uint32_t word = (uint32_t)(numbers[group] >> skipped | numbers[group + 1] << (bits - skipped));
+        if (i * 4 >= place && i * 4 + 4 <= end) {
+            ((uint32_t *)(void *)start)[i] = word;
+        } else {
+            for (uint32_t b = i == 0 ? place : 0; b < min(4u, end - i * 4); b++) {
+                start[i * 4 + b] = (uint8_t)(word >> 8 * b);
+            }
+        }
+    }
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------------------------- */
+
+/* A bucket of a tile. */
+TG_DEVICE tg_gpu_bucket tg_bucket_in(const tg_gpu_pass &p, const tg_gpu_tile &tile, const tg_gpu_chunk &chunk,
+                                     const tg_gpu_unit &u, uint32_t first, uint32_t bucket_n)
+{
+    tg_gpu_bucket b = {};
+    b.u = &u;
+    b.unit = tile.unit;
+    b.n = min(bucket_n, chunk.n - first);
+    b.at = chunk.at + first;
+    const tg_gpu_piece *piece = p.pieces + tile.piece;
+    if (b.at >= piece->at + piece->n) {
+        piece = tg_piece_at(p, u, b.at);
+    }
+    tg_bucket_find(b, p, u, *piece);
+    return b;
+}
+
+/* Rounds a bucket whose values are held, and packs its symbols. By a warp. */
+template <class Q>
+TG_DEVICE void tg_round_bucket(const Q &q, const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t first,
+                               const tg_warp_team &team, float *held, uint32_t shift, const tg_warp_draws &by, bool is_nan,
+                               const tg_packing &k)
+{
+    uint8_t *memory = (uint8_t *)(void *)held;
+    uint32_t end = shift + team.b.n, eights = (end + TG_EIGHT - 1) / TG_EIGHT;
+    bool is_group = tg_groups_eight(k, shift);
+    TG_ROLL
+    for (uint32_t from = 0; from < eights; from += TG_WARP) {
+        uint32_t i = from + team.lane, at = TG_EIGHT * i;
+        uint2 symbols = make_uint2(0, 0);
+        if (i < eights && !is_nan) {
+            symbols = tg_round_eight(q, held + at, by, team.b.at - shift + at);
+            if (at < shift || at + TG_EIGHT > end) {
+                symbols = tg_some_bytes(symbols, at < shift ? shift : 0, min(end - at, (uint32_t)TG_EIGHT));
+            }
+            symbols = is_group ? tg_number_of_eight(symbols, k.d.base) : symbols;
+        }
+        __syncwarp(); /* symbols take the place of values that were read */
+        if (i < eights) {
+            ((uint2 *)(void *)(memory + TG_SYMBOLS_AT))[i] = symbols;
+        }
+    }
+    __syncwarp();
+    if (team.lane < 2) {
+        ((uint2 *)(void *)memory)[team.lane] = make_uint2(0, 0);
+    }
+    if (team.lane < TG_ZEROS_AFTER / 8) {
+        ((uint2 *)(void *)(memory + TG_SYMBOLS_AT))[eights + team.lane] = make_uint2(0, 0);
+    }
+    __syncwarp();
+    if (is_group) {
+        tg_pack_numbers(k, (const uint64_t *)(const void *)(memory + TG_SYMBOLS_AT));
+        return;
+    }
+    uint4 *packed = (uint4 *)(void *)(memory + TG_PACKED_AT);
+    tg_pack_bytes(k, memory + TG_SYMBOLS_AT + shift - k.skew, packed, team.lane, TG_WARP);
+    __syncwarp();
+    tg_place_bytes(p, k, chunk, first, packed, team.lane, TG_WARP);
+}
+
+template <class Q>
+__global__ static void __launch_bounds__(TG_BUCKET_WARPS *TG_WARP, 6) tg_quantize_warps(tg_gpu_pass p)
+{
+    __shared__ uint4 memory[TG_BUCKET_WARPS][TG_HELD_FLOATS / 4];
+    const unsigned lane = threadIdx.x % TG_WARP, number = blockIdx.x * TG_BUCKET_WARPS + threadIdx.x / TG_WARP;
+    const uint32_t EACH = TG_GPU_TILE / TG_SHORT_BUCKET; /* warps of a tile */
+    float *held = (float *)(void *)memory[threadIdx.x / TG_WARP];
+    const tg_gpu_tile tile = p.tiles[min(number / EACH, p.tile_n - 1)];
+    tg_after_previous();
+    tg_next_may_begin();
+    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
+    const tg_gpu_unit &u = p.units[tile.unit];
+    const tg_gpu_piece &piece = p.pieces[tile.piece];
+    uint8_t *const out = p.space.out[tile.chunk];
+    uint8_t *const sides = out + p.space.views[tile.chunk].side;
+    const bool is_kind = (u.kinds >> Q::KIND & 1) != 0, has_warps = tg_has_warps(p, u), sends = tg_unit_sends(u, false);
+    const uint32_t bucket_n = u.bucket_n, start = tile.from + number % EACH * TG_SHORT_BUCKET;
+    /* a condition on all that depends on the tile, without branches, so that it is loaded at once */
+    const bool has = (number / EACH < p.tile_n) & is_kind & has_warps & sends & (sides != nullptr) &
+                     (piece.at + piece.n > chunk.at) & (piece.tensor != ~0u);
+    const uint32_t end = has ? min(start + TG_SHORT_BUCKET, chunk.n) : 0;
+    const bool is_usual = bucket_n == TG_SHORT_BUCKET; /* no divisions */
+    uint32_t bucket = is_usual ? start / TG_SHORT_BUCKET : (start + bucket_n - 1) / bucket_n;
+    TG_ROLL
+    for (; bucket * bucket_n < end; bucket++) {
+        const uint32_t first = bucket * bucket_n;
+        const tg_gpu_bucket b = tg_bucket_in(p, tile, chunk, u, first, bucket_n);
+        const uint32_t shift = (uint32_t)(b.at % TG_EIGHT);
+        if (b.floats != nullptr) {
+            tg_copy_floats(held + shift, b.floats, b.n);
+        }
+        const tg_warp_draws by = {tg_stream_key(p.seed, tg_step_of(p), tile.unit, p.rank + 1), p.is_answer};
+        const tg_packing k = tg_packing_of(u, chunk, out, first, b.n);
+        uint8_t *side = sides + (uint64_t)bucket * u.side_len;
+        uint32_t most = tg_hold_bucket(held, p, b, shift);
+        tg_warp_team team = {b, held + shift, INFINITY, most, lane};
+        bool is_nan = most >= TG_KEY_INF;
+        Q q = {};
+        if (!is_nan) {
+            q.fit(team, u);
+            tg_scale_bucket(held + shift, team, q.scale());
+        }
+        if (lane == 0) {
+            if (is_nan) {
+                tg_store_bytes(side, 0x7fc00000u, 4);
+            } else {
+                q.write(side);
+            }
+        }
+        tg_round_bucket(q, p, chunk, first, team, held, shift, by, is_nan, k);
+        __syncwarp(); /* packed symbols were read */
+    }
+}
+
+template <class Q> static void tg_quantize_launch_warps(const tg_gpu_pass *p)
+{
+    if (p->chunk_n > 0 && p->tile_n > 0 && tg_pass_has_warps(p, Q::KIND)) {
+        uint64_t warps = (uint64_t)p->tile_n * (TG_GPU_TILE / TG_SHORT_BUCKET);
+        auto kernel = tg_quantize_warps<Q>;
+        TG_LAUNCH_EARLY(kernel, p->overlaps, (warps + TG_BUCKET_WARPS - 1) / TG_BUCKET_WARPS, TG_BUCKET_WARPS * TG_WARP, p->stream, *p);
+    }
+}
+
+#endif
