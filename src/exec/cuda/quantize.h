@@ -107,11 +107,12 @@ __device__ static __forceinline__ bool tg_packs_buckets(const tg_gpu_pass &p, co
     return p.leaves != nullptr && (u.kinds >> TG_KIND_PACKS & 1) != 0;
 }
 
-/* Whether a warp quantizes a bucket of such a unit: values are rounded on their own, and no residual is kept. */
+/* Whether a warp quantizes a bucket of such a unit. No residual is kept then. */
 __host__ __device__ static __forceinline__ bool tg_unit_has_warps(const tg_gpu_unit &u)
 {
     unsigned kind = tg_quantize_kind(u);
-    return (kind == TG_KIND_TERNARY || kind == TG_KIND_QSGD) && u.planes == 0 && tg_unit_packs_buckets(u);
+    bool is_kind = kind == TG_KIND_TERNARY || kind == TG_KIND_QSGD || (kind == TG_KIND_TWO_MEANS && u.group_bits == 1);
+    return is_kind && u.planes == 0 && tg_unit_packs_buckets(u);
 }
 
 __device__ static __forceinline__ bool tg_has_warps(const tg_gpu_pass &p, const tg_gpu_unit &u)

@@ -104,7 +104,7 @@ struct qsgd {
 void tg_launch_qsgd(const tg_gpu_pass *p, bool is_sparse)
 {
     if (!is_sparse) {
-        tg_quantize_launch_warps<qsgd>(p);
+        tg_quantize_launch_warps<tg_by_eights<qsgd>>(p);
     }
     tg_quantize_launch<qsgd>(p, is_sparse);
 }

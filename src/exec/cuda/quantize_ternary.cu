@@ -61,7 +61,7 @@ struct ternary {
 void tg_launch_ternary(const tg_gpu_pass *p, bool is_sparse)
 {
     if (!is_sparse) {
-        tg_quantize_launch_warps<ternary>(p);
+        tg_quantize_launch_warps<tg_by_eights<ternary>>(p);
     }
     tg_quantize_launch<ternary>(p, is_sparse);
 }

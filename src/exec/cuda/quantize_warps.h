@@ -2,10 +2,14 @@
  * without waiting for each, finds what they share, rounds eight neighbours a lane, whose draws are one block of Philox, and packs their
  * symbols to the frame. Warps do not wait for each other, and loops are short, so that instructions stay in their cache.
  *
- * A quantizer rounds magnitudes to whole numbers, and gives them the sign of their value. It is a struct with
+ * An encoder is a struct with
  *
- *     KIND
- *     fit(team, unit)                all lanes: computes what the values share
+ *     KIND, DRAWS, BLOCKS            its kind; whether it rounds at random; blocks that share an SM, which limits registers
+ *     encode(bucket)                 all lanes: writes a bucket whose values are held
+ *
+ * tg_by_eights is one, of a quantizer that rounds magnitudes to whole numbers and gives them the sign of their value:
+ *
+ *     fit(team, unit)                 all lanes: computes what the values share
  *     float scale()                   what values are multiplied by before they are rounded
  *     write(side)                     one lane: writes it
  *     bool guesses()                  whether places hold for these values; if not, all random bits decide
@@ -178,6 +182,19 @@ TG_DEVICE void tg_scale_bucket(float *values, const tg_warp_team &team, float sc
     __syncwarp();
 }
 
+/* A bucket whose values are held. */
+typedef struct tg_held_bucket {
+    const tg_gpu_pass &p;
+    const tg_gpu_chunk &chunk;
+    const tg_gpu_bucket &b;
+    uint8_t *out;   /* where the chunk is written ... */
+    uint32_t first; /* ... and the number of its first value there */
+    float *held;    /* its values, from number `shift` on */
+    uint32_t shift;
+    uint32_t largest_key;
+    uint64_t key; /* of random bits */
+} tg_held_bucket;
+
 /* ---- rounding -------------------------------------------------------------------------------------------------------------- */
 
 /* The random bits that values of a bucket are rounded by. */
@@ -314,23 +331,22 @@ TG_DEVICE tg_gpu_bucket tg_bucket_in(const tg_gpu_pass &p, const tg_gpu_tile &ti
     return b;
 }
 
-/* Rounds a bucket whose values are held, and packs its symbols. By a warp. */
+/* Rounds a bucket, and packs its symbols. All lanes. */
 template <class Q>
-TG_DEVICE void tg_round_bucket(const Q &q, const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t first,
-                               const tg_warp_team &team, float *held, uint32_t shift, const tg_warp_draws &by, bool is_nan,
-                               const tg_packing &k)
+TG_DEVICE void tg_round_bucket(const Q &q, const tg_held_bucket &h, const tg_warp_draws &by, bool is_nan)
 {
-    uint8_t *memory = (uint8_t *)(void *)held;
-    uint32_t end = shift + team.b.n, eights = (end + TG_EIGHT - 1) / TG_EIGHT;
-    bool is_group = tg_groups_eight(k, shift);
+    const tg_packing k = tg_packing_of(*h.b.u, h.chunk, h.out, h.first, h.b.n);
+    uint8_t *memory = (uint8_t *)(void *)h.held;
+    const uint32_t lane = threadIdx.x % TG_WARP, end = h.shift + h.b.n, eights = (end + TG_EIGHT - 1) / TG_EIGHT;
+    bool is_group = tg_groups_eight(k, h.shift);
     TG_ROLL
     for (uint32_t from = 0; from < eights; from += TG_WARP) {
-        uint32_t i = from + team.lane, at = TG_EIGHT * i;
+        uint32_t i = from + lane, at = TG_EIGHT * i;
         uint2 symbols = make_uint2(0, 0);
         if (i < eights && !is_nan) {
-            symbols = tg_round_eight(q, held + at, by, team.b.at - shift + at);
-            if (at < shift || at + TG_EIGHT > end) {
-                symbols = tg_some_bytes(symbols, at < shift ? shift : 0, min(end - at, (uint32_t)TG_EIGHT));
+            symbols = tg_round_eight(q, h.held + at, by, h.b.at - h.shift + at);
+            if (at < h.shift || at + TG_EIGHT > end) {
+                symbols = tg_some_bytes(symbols, at < h.shift ? h.shift : 0, min(end - at, (uint32_t)TG_EIGHT));
             }
             symbols = is_group ? tg_number_of_eight(symbols, k.d.base) : symbols;
         }
@@ -340,11 +356,11 @@ TG_DEVICE void tg_round_bucket(const Q &q, const tg_gpu_pass &p, const tg_gpu_ch
         }
     }
     __syncwarp();
-    if (team.lane < 2) {
-        ((uint2 *)(void *)memory)[team.lane] = make_uint2(0, 0);
+    if (lane < 2) {
+        ((uint2 *)(void *)memory)[lane] = make_uint2(0, 0);
     }
-    if (team.lane < TG_ZEROS_AFTER / 8) {
-        ((uint2 *)(void *)(memory + TG_SYMBOLS_AT))[eights + team.lane] = make_uint2(0, 0);
+    if (lane < TG_ZEROS_AFTER / 8) {
+        ((uint2 *)(void *)(memory + TG_SYMBOLS_AT))[eights + lane] = make_uint2(0, 0);
     }
     __syncwarp();
     if (is_group) {
@@ -352,16 +368,39 @@ TG_DEVICE void tg_round_bucket(const Q &q, const tg_gpu_pass &p, const tg_gpu_ch
         return;
     }
     uint4 *packed = (uint4 *)(void *)(memory + TG_PACKED_AT);
-    tg_pack_bytes(k, memory + TG_SYMBOLS_AT + shift - k.skew, packed, team.lane, TG_WARP);
+    tg_pack_bytes(k, memory + TG_SYMBOLS_AT + h.shift - k.skew, packed, lane, TG_WARP);
     __syncwarp();
-    tg_place_bytes(p, k, chunk, first, packed, team.lane, TG_WARP);
+    tg_place_bytes(h.p, k, h.chunk, h.first, packed, lane, TG_WARP);
 }
 
-template <class Q>
-__global__ static void __launch_bounds__(TG_BUCKET_WARPS *TG_WARP, 6) tg_quantize_warps(tg_gpu_pass p)
+template <class Q> struct tg_by_eights {
+    static constexpr unsigned KIND = Q::KIND, BLOCKS = 6;
+    static constexpr bool DRAWS = true;
+    static __device__ __forceinline__ void encode(const tg_held_bucket &h)
+    {
+        tg_warp_team team = {h.b, h.held + h.shift, INFINITY, h.largest_key, threadIdx.x % TG_WARP};
+        const bool is_nan = h.largest_key >= TG_KEY_INF;
+        Q q = {};
+        if (!is_nan) {
+            q.fit(team, *h.b.u);
+            tg_scale_bucket(h.held + h.shift, team, q.scale());
+        }
+        if (team.lane == 0) {
+            if (is_nan) {
+                tg_store_bytes(h.b.side, 0x7fc00000u, 4);
+            } else {
+                q.write(h.b.side);
+            }
+        }
+        tg_round_bucket(q, h, {h.key, h.p.is_answer}, is_nan);
+    }
+};
+
+template <class E>
+__global__ static void __launch_bounds__(TG_BUCKET_WARPS *TG_WARP, E::BLOCKS) tg_quantize_warps(tg_gpu_pass p)
 {
     __shared__ uint4 memory[TG_BUCKET_WARPS][TG_HELD_FLOATS / 4];
-    const unsigned lane = threadIdx.x % TG_WARP, number = blockIdx.x * TG_BUCKET_WARPS + threadIdx.x / TG_WARP;
+    const unsigned number = blockIdx.x * TG_BUCKET_WARPS + threadIdx.x / TG_WARP;
     const uint32_t EACH = TG_GPU_TILE / TG_SHORT_BUCKET; /* warps of a tile */
     float *held = (float *)(void *)memory[threadIdx.x / TG_WARP];
     const tg_gpu_tile tile = p.tiles[min(number / EACH, p.tile_n - 1)];
@@ -372,7 +411,7 @@ __global__ static void __launch_bounds__(TG_BUCKET_WARPS *TG_WARP, 6) tg_quantiz
     const tg_gpu_piece &piece = p.pieces[tile.piece];
     uint8_t *const out = p.space.out[tile.chunk];
     uint8_t *const sides = out + p.space.views[tile.chunk].side;
-    const bool is_kind = (u.kinds >> Q::KIND & 1) != 0, has_warps = tg_has_warps(p, u), sends = tg_unit_sends(u, false);
+    const bool is_kind = (u.kinds >> E::KIND & 1) != 0, has_warps = tg_has_warps(p, u), sends = tg_unit_sends(u, false);
     const uint32_t bucket_n = u.bucket_n, start = tile.from + number % EACH * TG_SHORT_BUCKET;
     /* a condition on all that depends on the tile, without branches, so that it is loaded at once */
     const bool has = (number / EACH < p.tile_n) & is_kind & has_warps & sends & (sides != nullptr) &
@@ -383,39 +422,24 @@ __global__ static void __launch_bounds__(TG_BUCKET_WARPS *TG_WARP, 6) tg_quantiz
     TG_ROLL
     for (; bucket * bucket_n < end; bucket++) {
         const uint32_t first = bucket * bucket_n;
-        const tg_gpu_bucket b = tg_bucket_in(p, tile, chunk, u, first, bucket_n);
-        const uint32_t shift = (uint32_t)(b.at % TG_EIGHT);
+        tg_gpu_bucket b = tg_bucket_in(p, tile, chunk, u, first, bucket_n);
+        const uint32_t shift = E::DRAWS ? (uint32_t)(b.at % TG_EIGHT) : 0;
+        b.side = sides + (uint64_t)bucket * u.side_len;
         if (b.floats != nullptr) {
             tg_copy_floats(held + shift, b.floats, b.n);
         }
-        const tg_warp_draws by = {tg_stream_key(p.seed, tg_step_of(p), tile.unit, p.rank + 1), p.is_answer};
-        const tg_packing k = tg_packing_of(u, chunk, out, first, b.n);
-        uint8_t *side = sides + (uint64_t)bucket * u.side_len;
+        const uint64_t key = E::DRAWS ? tg_stream_key(p.seed, tg_step_of(p), tile.unit, p.rank + 1) : 0;
         uint32_t most = tg_hold_bucket(held, p, b, shift);
-        tg_warp_team team = {b, held + shift, INFINITY, most, lane};
-        bool is_nan = most >= TG_KEY_INF;
-        Q q = {};
-        if (!is_nan) {
-            q.fit(team, u);
-            tg_scale_bucket(held + shift, team, q.scale());
-        }
-        if (lane == 0) {
-            if (is_nan) {
-                tg_store_bytes(side, 0x7fc00000u, 4);
-            } else {
-                q.write(side);
-            }
-        }
-        tg_round_bucket(q, p, chunk, first, team, held, shift, by, is_nan, k);
+        E::encode({p, chunk, b, out, first, held, shift, most, key});
         __syncwarp(); /* packed symbols were read */
     }
 }
 
-template <class Q> static void tg_quantize_launch_warps(const tg_gpu_pass *p)
+template <class E> static void tg_quantize_launch_warps(const tg_gpu_pass *p)
 {
-    if (p->chunk_n > 0 && p->tile_n > 0 && tg_pass_has_warps(p, Q::KIND)) {
+    if (p->chunk_n > 0 && p->tile_n > 0 && tg_pass_has_warps(p, E::KIND)) {
         uint64_t warps = (uint64_t)p->tile_n * (TG_GPU_TILE / TG_SHORT_BUCKET);
-        auto kernel = tg_quantize_warps<Q>;
+        auto kernel = tg_quantize_warps<E>;
         TG_LAUNCH_EARLY(kernel, p->overlaps, (warps + TG_BUCKET_WARPS - 1) / TG_BUCKET_WARPS, TG_BUCKET_WARPS * TG_WARP, p->stream, *p);
     }
 }
