@@ -167,7 +167,7 @@ struct two_means_of_warp {
     /* What this lane adds of both groups, and how many of its values are above. */
     struct parts {
         float low[LEAVES], high[LEAVES];
-        float above; /* a float is added under a condition by one instruction, an integer by two */
+        float above[LEAVES]; /* a float is added under a condition by one instruction, an integer by two */
     };
 
     template <bool IS_PLAIN> static __device__ __forceinline__ parts add(const lane_values &x, float limit)
@@ -180,7 +180,7 @@ struct two_means_of_warp {
                 float value = x.v[leaf][k], scaled = IS_PLAIN ? value : value * x.scale;
                 if (value > limit) {
                     s.high[leaf] += scaled;
-                    s.above += IS_PLAIN || leaf * TG_LEAF_N + 32 * k < x.n ? 1.0f : 0.0f;
+                    s.above[leaf] += IS_PLAIN || leaf * TG_LEAF_N + 32 * k < x.n ? 1.0f : 0.0f;
                 } else {
                     s.low[leaf] += scaled;
                 }
@@ -207,7 +207,7 @@ struct two_means_of_warp {
     {
         double sum = tg_fold_both((double)s.low[0], (double)s.high[0]);
         double second = tg_fold_both((double)s.low[1], (double)s.high[1]);
-        uint32_t above = __reduce_add_sync(TG_ALL_LANES, (uint32_t)s.above);
+        uint32_t above = __reduce_add_sync(TG_ALL_LANES, (uint32_t)(s.above[0] + s.above[1]));
         sum = n > TG_LEAF_N ? sum + second : sum;
         sum = scale != 1 ? sum / (double)scale : sum;
         bool is_low = threadIdx.x % TG_WARP < 16;
