@@ -3,7 +3,7 @@
 #ifndef TG_EXEC_CUDA_LEVELS_H
 #define TG_EXEC_CUDA_LEVELS_H
 
-#include "exec/cuda/quantize_buckets.h"
+#include "exec/cuda/quantize_warps.h"
 
 enum { TG_ORQ_S, TG_ORQ_BUCKET, TG_ORQ_LEVELS, TG_ORQ_HALF, TG_ORQ_CLIP, TG_ORQ_MAX = 17 };
 
@@ -21,6 +21,7 @@ struct tg_levels {
     const tg_level_space *levels;
     uint32_t level_n;
     float scale;
+    float middle; /* the second level, times scale */
     bool is_half, is_far; /* is_far: levels are far enough apart for guesses */
 
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &u)
@@ -29,9 +30,9 @@ struct tg_levels {
     }
 
     /* Takes the levels, which are in shared memory. All threads. */
-    __device__ __forceinline__ void take(tg_level_space &space, const tg_gpu_unit &u)
+    template <class Team> __device__ __forceinline__ void take(Team &team, tg_level_space &space, const tg_gpu_unit &u)
     {
-        unsigned i = threadIdx.x;
+        unsigned i = team.thread();
         level_n = u.base;
         is_half = u.quantize_params[TG_ORQ_HALF] != 0;
         if (i < level_n) {
@@ -42,7 +43,7 @@ struct tg_levels {
             }
             space.chosen[i] = level;
         }
-        __syncthreads();
+        team.sync();
         scale = tg_is_finite(space.chosen[level_n - 1] - space.chosen[0]) ? 1.0f
                                                                           : 0.5f; /* halves, if the range overflows */
         bool is_near = false;
@@ -55,8 +56,10 @@ struct tg_levels {
             /* values that are on a level which the next one is equal to stay there, but rounding of levels moves them */
             is_near = i + 1 < level_n && space.places[i] == 0 && (distance > 0 || is_half);
         }
-        is_far = __syncthreads_or(is_near ? 1 : 0) == 0;
+        is_far = !team.any(is_near);
+        team.sync();
         levels = &space;
+        middle = space.scaled[1];
     }
     __device__ __forceinline__ void write(uint8_t *side) const
     {
@@ -81,17 +84,38 @@ struct tg_levels {
         last = levels->borders[last + 2] <= value ? last + 2 : last;
         return levels->borders[last + 1] <= value ? last + 1 : last;
     }
+    __device__ __forceinline__ uint32_t place_above(uint32_t last, float value) const
+    {
+        return tg_place_at(fmaf(value - levels->scaled[last], levels->places[last], 0x1p23f));
+    }
     __device__ __forceinline__ tg_guess guess(float given) const
     {
         float value = given * scale;
         uint32_t last = below(value);
-        return {tg_place_at(fmaf(value - levels->scaled[last], levels->places[last], 0x1p23f)), last, last + 1};
+        return {place_above(last, value), last, last + 1};
+    }
+    __device__ __forceinline__ bool settle_scaled(float value, uint32_t bits) const
+    {
+        uint32_t last = below(value);
+        return tg_draws_below(bits, levels->scaled[last + 1] - levels->scaled[last], value - levels->scaled[last]);
     }
     __device__ __forceinline__ bool settle(float given, uint32_t bits) const
     {
-        float value = given * scale;
-        uint32_t last = below(value);
-        return tg_draws_below(bits, levels->scaled[last + 1] - levels->scaled[last], value - levels->scaled[last]);
+        return settle_scaled(given * scale, bits);
+    }
+    __device__ __forceinline__ uint32_t look(float *lower, float value) const
+    {
+        uint32_t last = level_n == 3 ? (middle <= value ? 1 : 0) : below(value);
+        *lower = (float)last;
+        return place_above(last, value);
+    }
+    __device__ __forceinline__ float scaled_by() const
+    {
+        return scale;
+    }
+    static __device__ __forceinline__ uint32_t symbol(float, float number)
+    {
+        return __float_as_uint(number + 0x1p23f);
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {

@@ -155,7 +155,8 @@ struct two_means {
 
 /* The same by a warp. A lane has the values of both leaves that sums by leaves need: numbers lane, lane + 32, ... */
 struct two_means_of_warp {
-    static constexpr unsigned KIND = TG_KIND_TWO_MEANS, BLOCKS = 4, LEAVES = TG_SHORT_BUCKET / TG_LEAF_N;
+    static constexpr unsigned KIND = TG_KIND_TWO_MEANS, WARPS = 4, BLOCKS = 4, SPACE = 0;
+    static constexpr unsigned LEAVES = TG_SHORT_BUCKET / TG_LEAF_N;
     static constexpr bool DRAWS = false;
 
     struct lane_values {
@@ -250,9 +251,8 @@ struct two_means_of_warp {
     static __device__ __forceinline__ void load(lane_values &x, const tg_held_bucket &h)
     {
         const uint32_t lane = threadIdx.x % TG_WARP, n = h.b.n;
-        tg_warp_team team = {h.b, h.held, INFINITY, h.largest_key, lane};
+        tg_warp_team team = {h.b, h.held, INFINITY, h.largest_key, lane, nullptr};
         team.clip_to(h.b.u->quantize_params[CLIP]);
-        tg_scale_bucket(h.held, team, 1.0f);
         x.n = n > lane ? n - lane : 0;
         x.scale = team.largest() < 0x1p100f ? 1.0f : 0x1p-30f;
         TG_UNROLL

@@ -71,29 +71,29 @@ struct qsgd {
         return value < 0 ? tg_guess{place_of(rest), middle - below, middle - below - 1}
                          : tg_guess{place_of(rest), middle + below, middle + below + 1};
     }
-    __device__ __forceinline__ bool settle_scaled(float magnitude, uint32_t bits) const
+    __device__ __forceinline__ bool settle_scaled(float value, uint32_t bits) const
     {
         float rest;
-        (void)split(&rest, magnitude);
+        (void)split(&rest, fabsf(value));
         return tg_draws_below(bits, 1.0f, rest);
     }
     __device__ __forceinline__ bool settle(float value, uint32_t bits) const
     {
-        return settle_scaled(fabsf(value) * shift, bits);
+        return settle_scaled(value * shift, bits);
     }
-    __device__ __forceinline__ float scale() const
+    __device__ __forceinline__ float scaled_by() const
     {
         return shift;
     }
-    __device__ __forceinline__ uint32_t look(float *whole, float magnitude) const
+    __device__ __forceinline__ uint32_t look(float *whole, float value) const
     {
         float rest;
-        *whole = split(&rest, magnitude) - 0x1p23f;
+        *whole = split(&rest, fabsf(value)) - 0x1p23f;
         return place_of(rest);
     }
-    __device__ __forceinline__ float zero() const
+    __device__ __forceinline__ uint32_t symbol(float value, float number) const
     {
-        return 0x1p23f + most;
+        return __float_as_uint(copysignf(number, value) + (0x1p23f + most));
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {

@@ -31,22 +31,22 @@ struct ternary {
     {
         return {__float_as_uint(fmaf(fabsf(value), places, 0x1p23f)), ZERO, value < 0 ? MINUS : PLUS};
     }
-    __device__ __forceinline__ uint32_t look(float *whole, float magnitude) const
+    __device__ __forceinline__ uint32_t look(float *whole, float value) const
     {
         *whole = 0;
-        return __float_as_uint(fmaf(magnitude, places, 0x1p23f));
+        return __float_as_uint(fmaf(fabsf(value), places, 0x1p23f));
     }
-    __device__ __forceinline__ bool settle_scaled(float magnitude, uint32_t bits) const
+    __device__ __forceinline__ bool settle_scaled(float value, uint32_t bits) const
     {
-        return settle(magnitude, bits);
+        return settle(value, bits);
     }
-    static __device__ __forceinline__ float scale()
+    static __device__ __forceinline__ float scaled_by()
     {
         return 1;
     }
-    static __device__ __forceinline__ float zero()
+    __device__ __forceinline__ uint32_t symbol(float value, float number) const
     {
-        return 0x1p23f + ZERO;
+        return __float_as_uint(copysignf(number, value) + (0x1p23f + ZERO));
     }
     __device__ __forceinline__ bool settle(float value, uint32_t bits) const
     {

@@ -4,18 +4,20 @@
  *
  * An encoder is a struct with
  *
- *     KIND, DRAWS, BLOCKS            its kind; whether it rounds at random; blocks that share an SM, which limits registers
+ *     KIND, DRAWS                    its kind; whether it rounds at random
+ *     WARPS, BLOCKS                  warps of a block; blocks that share an SM, which limits registers
+ *     SPACE                          bytes of shared memory that a warp needs beside its values, a multiple of 16
  *     encode(bucket)                 all lanes: writes a bucket whose values are held
  *
- * tg_by_eights is one, of a quantizer that rounds magnitudes to whole numbers and gives them the sign of their value:
+ * tg_by_eights is one, of a quantizer that rounds values to whole numbers: symbols, or these but for a sign and a shift. It is a struct with
  *
  *     fit(team, unit)                 all lanes: computes what the values share
- *     float scale()                   what values are multiplied by before they are rounded
+ *     float scaled_by()               what values are multiplied by before they are rounded
  *     write(side)                     one lane: writes it
  *     bool guesses()                  whether places hold for these values; if not, all random bits decide
- *     uint32_t look(whole, magnitude) the whole number below a magnitude, and its place above it as in tg_guess
- *     bool settle_scaled(magnitude, bits) whether it becomes the next whole number, by all 32 bits
- *     float zero()                    2^23 plus the symbol of 0 */
+ *     uint32_t look(lower, value)     the whole number below a value, and its place above it as in tg_guess
+ *     bool settle_scaled(value, bits) whether it becomes the next whole number, by all 32 bits
+ *     uint32_t symbol(value, number)  the symbol of a whole number, in the lowest byte */
 #ifndef TG_EXEC_CUDA_QUANTIZE_WARPS_H
 #define TG_EXEC_CUDA_QUANTIZE_WARPS_H
 
@@ -23,7 +25,6 @@
 
 enum {
     TG_EIGHT = TG_DRAWS_EACH, /* values that a lane rounds at a time */
-    TG_BUCKET_WARPS = 4,      /* warps of a block */
     TG_HELD_FLOATS = TG_SHORT_BUCKET + TG_EIGHT,
     /* Bytes of the same memory: symbols, which take the place of values that were rounded before, after some zeros; packed symbols. */
     TG_SYMBOLS_AT = 16,
@@ -33,12 +34,15 @@ enum {
 
 /* What lanes compute of a bucket together. */
 struct tg_warp_team {
-    static constexpr bool KEEPS = false;
+    static constexpr unsigned WARP_N = 1;
+    static constexpr bool KEEPS = false, FITS = true;
+    static constexpr unsigned warp = 0;
     const tg_gpu_bucket &b;
-    const float *values;
-    float limit; /* magnitudes are clipped to it, after what they share is known */
-    uint32_t largest_key;
+    float *values;
+    float limit;          /* magnitudes are clipped to it */
+    uint32_t largest_key; /* of all values, before they are clipped */
     unsigned lane;
+    void *space; /* of a quantizer that needs some */
 
     __device__ __forceinline__ float clipped(float value) const
     {
@@ -47,6 +51,46 @@ struct tg_warp_team {
     __device__ __forceinline__ float largest() const
     {
         return fminf(__uint_as_float(largest_key), limit);
+    }
+
+    static __device__ __forceinline__ unsigned thread()
+    {
+        return threadIdx.x % TG_WARP;
+    }
+    static __device__ __forceinline__ void sync()
+    {
+        __syncwarp();
+    }
+    static __device__ __forceinline__ bool any(bool is)
+    {
+        return __any_sync(TG_ALL_LANES, is ? 1 : 0) != 0;
+    }
+    static __device__ __forceinline__ uint32_t scan(uint32_t value)
+    {
+        uint32_t total;
+        return tg_warp_scan(value, &total);
+    }
+
+    /* use(clipped value, i) for all values of this lane. */
+    template <class Use> __device__ __forceinline__ void each(Use use) const
+    {
+        uint32_t i = lane;
+        TG_ROLL
+        for (; i + 7 * TG_WARP < b.n; i += 8 * TG_WARP) {
+            float v[8];
+            TG_UNROLL
+            for (unsigned k = 0; k < 8; k++) {
+                v[k] = values[i + TG_WARP * k];
+            }
+            TG_UNROLL
+            for (unsigned k = 0; k < 8; k++) {
+                use(v[k], i + TG_WARP * k);
+            }
+        }
+        TG_ROLL
+        for (; i < b.n; i += TG_WARP) {
+            use(values[i], i);
+        }
     }
 
     /* The sum by leaves of term(value), which is 0 of 0. */
@@ -65,9 +109,18 @@ struct tg_warp_team {
         }
         return all;
     }
+
+    /* Values are clipped in place: no residual is made of them. */
     __device__ __forceinline__ void clip_to(double deviations)
     {
         limit = tg_limit_of(*this, deviations);
+        if (limit < INFINITY) {
+            TG_ROLL
+            for (uint32_t i = lane; i < b.n; i += TG_WARP) {
+                values[i] = clipped(values[i]);
+            }
+            __syncwarp();
+        }
     }
 };
 
@@ -169,15 +222,11 @@ TG_DEVICE uint32_t tg_hold_bucket(float *held, const tg_gpu_pass &p, const tg_gp
     return most;
 }
 
-/* Clips values and multiplies them, where that changes any. */
-TG_DEVICE void tg_scale_bucket(float *values, const tg_warp_team &team, float scale)
+TG_DEVICE void tg_scale_bucket(const tg_warp_team &team, float scale)
 {
-    if (team.limit == INFINITY && scale == 1) {
-        return;
-    }
     TG_ROLL
-    for (uint32_t i = team.lane; i < team.b.n; i += TG_WARP) {
-        values[i] = team.clipped(values[i]) * scale;
+    for (uint32_t i = team.lane; i < team.b.n && scale != 1; i += TG_WARP) {
+        team.values[i] *= scale;
     }
     __syncwarp();
 }
@@ -193,6 +242,7 @@ typedef struct tg_held_bucket {
     uint32_t shift;
     uint32_t largest_key;
     uint64_t key; /* of random bits */
+    void *space;
 } tg_held_bucket;
 
 /* ---- rounding -------------------------------------------------------------------------------------------------------------- */
@@ -216,21 +266,26 @@ TG_DEVICE uint32_t tg_join_bytes(const uint32_t symbols[4])
     return __byte_perm(__byte_perm(symbols[0], symbols[1], 0x0040), __byte_perm(symbols[2], symbols[3], 0x0040), 0x5410);
 }
 
+/* A symbol in place of that of value number i of eight. */
+TG_DEVICE uint2 tg_put_byte(uint2 symbols, unsigned i, uint32_t symbol)
+{
+    const uint32_t shift = i % 4 * 8, mask = ~(0xffu << shift);
+    return i < 4 ? make_uint2((symbols.x & mask) | symbol << shift, symbols.y)
+                 : make_uint2(symbols.x, (symbols.y & mask) | symbol << shift);
+}
+
 /* Symbols of eight values, some of which their draws leave open: about two of 65,536. `at` is the number of the first one in the unit. */
 template <class Q>
-TG_DEVICE uint2 tg_settle_eight(const Q &q, uint2 symbols, const float *values, uint4 draws,
-                                const tg_warp_draws &by, uint64_t at)
+TG_DEVICE uint2 tg_settle_eight(const Q &q, uint2 symbols, const float *values, uint4 draws, const tg_warp_draws &by, uint64_t at)
 {
     TG_ROLL
     for (unsigned i = 0; i < TG_EIGHT; i++) {
-        float whole, magnitude = fabsf(values[i]);
-        uint32_t place = q.look(&whole, magnitude);
+        float lower;
+        uint32_t place = q.look(&lower, values[i]);
         bool is_open = !q.guesses() || tg_draw_of(draws, i) + (TG_PLACE + 1) - place < 2;
         if (is_open) {
-            whole = q.settle_scaled(magnitude, tg_draw_bits(by.key, at + i, by.other)) ? whole + 1.0f : whole;
-            uint32_t symbol = __float_as_uint(copysignf(whole, values[i]) + q.zero()) & 0xffu, shift = i % 4 * 8;
-            symbols.x = i < 4 ? (symbols.x & ~(0xffu << shift)) | symbol << shift : symbols.x;
-            symbols.y = i < 4 ? symbols.y : (symbols.y & ~(0xffu << shift)) | symbol << shift;
+            bool is_up = q.settle_scaled(values[i], tg_draw_bits(by.key, at + i, by.other));
+            symbols = tg_put_byte(symbols, i, q.symbol(values[i], is_up ? lower + 1.0f : lower) & 0xffu);
         }
     }
     return symbols;
@@ -246,11 +301,10 @@ TG_DEVICE uint2 tg_round_eight(const Q &q, const float *values, const tg_warp_dr
     uint32_t open = q.guesses() ? 2 : 0, bytes[TG_EIGHT];
     TG_UNROLL
     for (unsigned i = 0; i < TG_EIGHT; i++) {
-        float whole;
-        uint32_t place = q.look(&whole, fabsf(v[i])), lead = tg_draw_of(draws, i) + (TG_PLACE + 1) - place;
+        float lower;
+        uint32_t place = q.look(&lower, v[i]), lead = tg_draw_of(draws, i) + (TG_PLACE + 1) - place;
         open = min(open, lead);
-        whole = (int)lead < 0 ? whole + 1.0f : whole;
-        bytes[i] = __float_as_uint(copysignf(whole, v[i]) + q.zero());
+        bytes[i] = q.symbol(v[i], (int)lead < 0 ? lower + 1.0f : lower);
     }
     uint2 symbols = make_uint2(tg_join_bytes(bytes), tg_join_bytes(bytes + 4));
     if (open < 2) {
@@ -373,34 +427,40 @@ TG_DEVICE void tg_round_bucket(const Q &q, const tg_held_bucket &h, const tg_war
     tg_place_bytes(h.p, k, h.chunk, h.first, packed, lane, TG_WARP);
 }
 
-template <class Q> struct tg_by_eights {
-    static constexpr unsigned KIND = Q::KIND, BLOCKS = 6;
+/* NaN for the numbers of a bucket. */
+TG_DEVICE void tg_put_nans(const tg_gpu_bucket &b, uint32_t number_len)
+{
+    for (uint32_t at = threadIdx.x % TG_WARP * number_len; at < b.u->side_len; at += TG_WARP * number_len) {
+        tg_store_bytes(b.side + at, number_len == 4 ? 0x7fc00000u : 0x7e00u, number_len);
+    }
+}
+
+template <class Q, unsigned WARP_N = 4, unsigned BLOCK_N = 6, unsigned SPACE_LEN = 0> struct tg_by_eights {
+    static constexpr unsigned KIND = Q::KIND, WARPS = WARP_N, BLOCKS = BLOCK_N, SPACE = SPACE_LEN;
     static constexpr bool DRAWS = true;
     static __device__ __forceinline__ void encode(const tg_held_bucket &h)
     {
-        tg_warp_team team = {h.b, h.held + h.shift, INFINITY, h.largest_key, threadIdx.x % TG_WARP};
+        tg_warp_team team = {h.b, h.held + h.shift, INFINITY, h.largest_key, threadIdx.x % TG_WARP, h.space};
         const bool is_nan = h.largest_key >= TG_KEY_INF;
         Q q = {};
-        if (!is_nan) {
+        if (is_nan) {
+            tg_put_nans(h.b, Q::number_len(*h.b.u));
+        } else {
             q.fit(team, *h.b.u);
-            tg_scale_bucket(h.held + h.shift, team, q.scale());
+            tg_scale_bucket(team, q.scaled_by());
         }
-        if (team.lane == 0) {
-            if (is_nan) {
-                tg_store_bytes(h.b.side, 0x7fc00000u, 4);
-            } else {
-                q.write(h.b.side);
-            }
+        if (team.lane == 0 && !is_nan) {
+            q.write(h.b.side);
         }
         tg_round_bucket(q, h, {h.key, h.p.is_answer}, is_nan);
     }
 };
 
 template <class E>
-__global__ static void __launch_bounds__(TG_BUCKET_WARPS *TG_WARP, E::BLOCKS) tg_quantize_warps(tg_gpu_pass p)
+__global__ static void __launch_bounds__(E::WARPS *TG_WARP, E::BLOCKS) tg_quantize_warps(tg_gpu_pass p)
 {
-    __shared__ uint4 memory[TG_BUCKET_WARPS][TG_HELD_FLOATS / 4];
-    const unsigned number = blockIdx.x * TG_BUCKET_WARPS + threadIdx.x / TG_WARP;
+    __shared__ uint4 memory[E::WARPS][TG_HELD_FLOATS / 4 + E::SPACE / 16];
+    const unsigned number = blockIdx.x * E::WARPS + threadIdx.x / TG_WARP;
     const uint32_t EACH = TG_GPU_TILE / TG_SHORT_BUCKET; /* warps of a tile */
     float *held = (float *)(void *)memory[threadIdx.x / TG_WARP];
     const tg_gpu_tile tile = p.tiles[min(number / EACH, p.tile_n - 1)];
@@ -430,7 +490,7 @@ __global__ static void __launch_bounds__(TG_BUCKET_WARPS *TG_WARP, E::BLOCKS) tg
         }
         const uint64_t key = E::DRAWS ? tg_stream_key(p.seed, tg_step_of(p), tile.unit, p.rank + 1) : 0;
         uint32_t most = tg_hold_bucket(held, p, b, shift);
-        E::encode({p, chunk, b, out, first, held, shift, most, key});
+        E::encode({p, chunk, b, out, first, held, shift, most, key, held + TG_HELD_FLOATS});
         __syncwarp(); /* packed symbols were read */
     }
 }
@@ -440,7 +500,7 @@ template <class E> static void tg_quantize_launch_warps(const tg_gpu_pass *p)
     if (p->chunk_n > 0 && p->tile_n > 0 && tg_pass_has_warps(p, E::KIND)) {
         uint64_t warps = (uint64_t)p->tile_n * (TG_GPU_TILE / TG_SHORT_BUCKET);
         auto kernel = tg_quantize_warps<E>;
-        TG_LAUNCH_EARLY(kernel, p->overlaps, (warps + TG_BUCKET_WARPS - 1) / TG_BUCKET_WARPS, TG_BUCKET_WARPS * TG_WARP, p->stream, *p);
+        TG_LAUNCH_EARLY(kernel, p->overlaps, (warps + E::WARPS - 1) / E::WARPS, E::WARPS * TG_WARP, p->stream, *p);
     }
 }
 

@@ -4,6 +4,7 @@
 #define TG_EXEC_CUDA_TEAM_H
 
 #include "exec/cuda/bucket.h"
+#include "exec/cuda/scan.h"
 
 enum { TG_LEAVES_MAX = 64 }; /* of a bucket of 65,536 values */
 
@@ -111,6 +112,24 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
     }
 
     /* ---- over all threads ---- */
+
+    static __device__ __forceinline__ unsigned thread()
+    {
+        return threadIdx.x;
+    }
+    static __device__ __forceinline__ void sync()
+    {
+        __syncthreads();
+    }
+    static __device__ __forceinline__ bool any(bool is)
+    {
+        return __syncthreads_or(is ? 1 : 0) != 0;
+    }
+    static __device__ __forceinline__ uint32_t scan(uint32_t value)
+    {
+        uint32_t total;
+        return tg_block_scan(value, &total);
+    }
 
     __device__ __forceinline__ uint32_t most(uint32_t key)
     {
