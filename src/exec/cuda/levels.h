@@ -34,7 +34,7 @@ struct tg_levels {
     {
         unsigned i = team.thread();
         level_n = u.base;
-        is_half = u.quantize_params[TG_ORQ_HALF] != 0;
+        is_half = team.param(TG_ORQ_HALF) != 0;
         if (i < level_n) {
             float level = space.chosen[i] + 0.0f; /* no level is -0 */
             if (is_half) {

@@ -225,10 +225,10 @@ struct two_means_of_warp {
     }
 
     /* The threshold; as two_means::fit. */
-    static __device__ __forceinline__ float fit(double means[2], const lane_values &x, const tg_gpu_unit &u, uint32_t n)
+    static __device__ __forceinline__ float fit(double means[2], const lane_values &x, const double *params, uint32_t n)
     {
-        const bool is_free = (int)u.quantize_params[FORM] == FORM_B, is_plain = x.scale == 1 && n == TG_SHORT_BUCKET;
-        const int turns = is_free ? 1 + (int)u.quantize_params[ITERS] : 1;
+        const bool is_free = (int)params[FORM] == FORM_B, is_plain = x.scale == 1 && n == TG_SHORT_BUCKET;
+        const int turns = is_free ? 1 + (int)params[ITERS] : 1;
         double threshold = 0;
         float limit = 0;
         if (is_free) {
@@ -251,8 +251,8 @@ struct two_means_of_warp {
     static __device__ __forceinline__ void load(lane_values &x, const tg_held_bucket &h)
     {
         const uint32_t lane = threadIdx.x % TG_WARP, n = h.b.n;
-        tg_warp_team team = {h.b, h.held, INFINITY, h.largest_key, lane, nullptr};
-        team.clip_to(h.b.u->quantize_params[CLIP]);
+        tg_warp_team team = {h.b, h.held, INFINITY, h.largest_key, lane, nullptr, h.params};
+        team.clip_to(team.param(CLIP));
         x.n = n > lane ? n - lane : 0;
         x.scale = team.largest() < 0x1p100f ? 1.0f : 0x1p-30f;
         TG_UNROLL
@@ -274,7 +274,7 @@ struct two_means_of_warp {
         float limit = INFINITY;
         if (!is_nan) {
             load(x, h);
-            limit = fit(means, x, *h.b.u, h.b.n);
+            limit = fit(means, x, h.params, h.b.n);
         }
         if (lane < 2) {
             float level = (float)(lane == 0 ? means[0] : means[1]);

@@ -331,7 +331,7 @@ struct greedy : tg_levels {
     __device__ __forceinline__ void fit_warp(tg_warp_team &team, const tg_gpu_unit &u)
     {
         fit_space &space = *(fit_space *)team.space;
-        team.clip_to(u.quantize_params[TG_ORQ_CLIP]);
+        team.clip_to(team.param(TG_ORQ_CLIP));
         float low = INFINITY, high = -INFINITY, magnitudes = 0, share = 1 / (float)team.b.n;
         team.each([&](float x, uint32_t) {
             low = fminf(low, x);

@@ -17,9 +17,9 @@ struct qsgd {
     }
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
     {
-        double levels = u.quantize_params[S];
-        team.clip_to(u.quantize_params[CLIP]);
-        if (u.quantize_params[NORM] == 0) {
+        const double levels = team.param(S);
+        team.clip_to(team.param(CLIP));
+        if (team.param(NORM) == 0) {
             double squares = team.sum([&](float x) { return (double)team.clipped(x) * (double)team.clipped(x); });
             norm = (float)fmin(sqrt(squares), (double)TG_FLOAT_MAX);
         } else {

@@ -12,10 +12,10 @@ struct ternary {
     {
         return 4;
     }
-    template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
+    template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &)
     {
         enum { CLIP = 1 };
-        team.clip_to(u.quantize_params[CLIP]);
+        team.clip_to(team.param(CLIP));
         largest = team.largest();
         places = tg_places_over(largest);
     }

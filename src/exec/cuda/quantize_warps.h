@@ -26,6 +26,7 @@
 enum {
     TG_EIGHT = TG_DRAWS_EACH, /* values that a lane rounds at a time */
     TG_HELD_FLOATS = TG_SHORT_BUCKET + TG_EIGHT,
+    TG_WARP_PARAMS = 5, /* of a quantizer */
     /* Bytes of the same memory: symbols, which take the place of values that were rounded before, after some zeros; packed symbols. */
     TG_SYMBOLS_AT = 16,
     TG_ZEROS_AFTER = 128,
@@ -42,11 +43,16 @@ struct tg_warp_team {
     float limit;          /* magnitudes are clipped to it */
     uint32_t largest_key; /* of all values, before they are clipped */
     unsigned lane;
-    void *space; /* of a quantizer that needs some */
+    void *space;          /* of a quantizer that needs some */
+    const double *params; /* of the quantizer */
 
-    __device__ __forceinline__ float clipped(float value) const
+    __device__ __forceinline__ double param(unsigned i) const
     {
-        return copysignf(fminf(fabsf(value), limit), value);
+        return params[i];
+    }
+    static __device__ __forceinline__ float clipped(float value)
+    {
+        return value; /* clip_to has clipped it */
     }
     __device__ __forceinline__ float largest() const
     {
@@ -96,18 +102,24 @@ struct tg_warp_team {
     /* The sum by leaves of term(value), which is 0 of 0. */
     template <class Term> __device__ __forceinline__ double sum(Term term) const
     {
-        double all = 0;
-        TG_ROLL
-        for (uint32_t from = 0; from < b.n; from += TG_LEAF_N) {
-            double part = 0;
-            TG_ROLL
-            for (uint32_t i = from + lane; i < from + TG_LEAF_N; i += TG_WARP) {
-                part += i < b.n ? term(values[i]) : 0.0;
+        double parts[2] = {0, 0};
+        if (b.n == TG_SHORT_BUCKET) {
+            TG_UNROLL_BY(8)
+            for (uint32_t i = 0; i < TG_LEAF_N; i += TG_WARP) {
+                parts[0] += term(values[i + lane]);
+                parts[1] += term(values[i + lane + TG_LEAF_N]);
             }
-            part = __shfl_sync(TG_ALL_LANES, tg_fold(part), 0);
-            all = from == 0 ? part : all + part;
+        } else {
+            TG_ROLL
+            for (uint32_t i = lane; i < b.n; i += TG_WARP) {
+                double number = term(values[i]);
+                parts[0] += i < TG_LEAF_N ? number : 0.0;
+                parts[1] += i < TG_LEAF_N ? 0.0 : number;
+            }
         }
-        return all;
+        double all = tg_fold(parts[0]);
+        all = b.n > TG_LEAF_N ? all + tg_fold(parts[1]) : all;
+        return __shfl_sync(TG_ALL_LANES, all, 0);
     }
 
     /* Values are clipped in place: no residual is made of them. */
@@ -117,7 +129,7 @@ struct tg_warp_team {
         if (limit < INFINITY) {
             TG_ROLL
             for (uint32_t i = lane; i < b.n; i += TG_WARP) {
-                values[i] = clipped(values[i]);
+                values[i] = copysignf(fminf(fabsf(values[i]), limit), values[i]);
             }
             __syncwarp();
         }
@@ -243,6 +255,8 @@ typedef struct tg_held_bucket {
     uint32_t largest_key;
     uint64_t key; /* of random bits */
     void *space;
+    const double *params;
+    const tg_packing &packing;
 } tg_held_bucket;
 
 /* ---- rounding -------------------------------------------------------------------------------------------------------------- */
@@ -389,7 +403,7 @@ TG_DEVICE tg_gpu_bucket tg_bucket_in(const tg_gpu_pass &p, const tg_gpu_tile &ti
 template <class Q>
 TG_DEVICE void tg_round_bucket(const Q &q, const tg_held_bucket &h, const tg_warp_draws &by, bool is_nan)
 {
-    const tg_packing k = tg_packing_of(*h.b.u, h.chunk, h.out, h.first, h.b.n);
+    const tg_packing &k = h.packing;
     uint8_t *memory = (uint8_t *)(void *)h.held;
     const uint32_t lane = threadIdx.x % TG_WARP, end = h.shift + h.b.n, eights = (end + TG_EIGHT - 1) / TG_EIGHT;
     bool is_group = tg_groups_eight(k, h.shift);
@@ -440,7 +454,7 @@ template <class Q, unsigned WARP_N = 4, unsigned BLOCK_N = 6, unsigned SPACE_LEN
     static constexpr bool DRAWS = true;
     static __device__ __forceinline__ void encode(const tg_held_bucket &h)
     {
-        tg_warp_team team = {h.b, h.held + h.shift, INFINITY, h.largest_key, threadIdx.x % TG_WARP, h.space};
+        tg_warp_team team = {h.b, h.held + h.shift, INFINITY, h.largest_key, threadIdx.x % TG_WARP, h.space, h.params};
         const bool is_nan = h.largest_key >= TG_KEY_INF;
         Q q = {};
         if (is_nan) {
@@ -488,9 +502,15 @@ __global__ static void __launch_bounds__(E::WARPS *TG_WARP, E::BLOCKS) tg_quanti
         if (b.floats != nullptr) {
             tg_copy_floats(held + shift, b.floats, b.n);
         }
+        double params[TG_WARP_PARAMS]; /* loaded while values are on their way, as is what packing needs */
+        TG_UNROLL
+        for (unsigned i = 0; i < TG_WARP_PARAMS; i++) {
+            params[i] = u.quantize_params[i];
+        }
+        const tg_packing packing = tg_packing_of(u, chunk, out, first, b.n);
         const uint64_t key = E::DRAWS ? tg_stream_key(p.seed, tg_step_of(p), tile.unit, p.rank + 1) : 0;
         uint32_t most = tg_hold_bucket(held, p, b, shift);
-        E::encode({p, chunk, b, out, first, held, shift, most, key, held + TG_HELD_FLOATS});
+        E::encode({p, chunk, b, out, first, held, shift, most, key, held + TG_HELD_FLOATS, params, packing});
         __syncwarp(); /* packed symbols were read */
     }
 }

@@ -47,6 +47,11 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
     {
     }
 
+    __device__ __forceinline__ double param(unsigned i) const
+    {
+        return b.u->quantize_params[i];
+    }
+
     __device__ __forceinline__ unsigned leaves() const
     {
         return (b.n + TG_LEAF_N - 1) / TG_LEAF_N;
