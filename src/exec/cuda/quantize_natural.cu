@@ -91,8 +91,8 @@ TG_DEVICE void load_halves(uint32_t bits[EIGHT], const uint16_t *from, bool is_b
     }
 }
 
-/* Eight values of a bucket from number i on, 0 after its end. */
-TG_DEVICE void load_eight(uint32_t bits[EIGHT], const tg_gpu_pass &p, const tg_gpu_bucket &b, uint32_t i)
+/* Eight values of a bucket from number i on, 0 after its end. Returns their largest key. */
+TG_DEVICE uint32_t load_eight(uint32_t bits[EIGHT], const tg_gpu_pass &p, const tg_gpu_bucket &b, uint32_t i)
 {
     uint32_t most = TG_KEY_INF;
     if ((b.floats != nullptr || b.halves != nullptr) && i + EIGHT <= b.n) {
@@ -108,40 +108,45 @@ TG_DEVICE void load_eight(uint32_t bits[EIGHT], const tg_gpu_pass &p, const tg_g
         }
     }
     if (most >= TG_KEY_INF) { /* not all in place, or by the policy for NaN and Inf */
+        most = 0;
         TG_ROLL
         for (unsigned j = 0; j < EIGHT; j++) {
             uint32_t value = i + j < b.n ? __float_as_uint(tg_bucket_element(p, b, i + j)) : 0;
+            most = max(most, value & 0x7fffffffu);
             TG_UNROLL
             for (unsigned l = 0; l < EIGHT; l++) { /* bits stay in registers */
                 bits[l] = l == j ? value : bits[l];
             }
         }
     }
+    return most;
 }
 
-/* Whether value number `at` rounds up, of which the draw leaves it open: about one of 65,536. */
+enum { LAST_POWER = 0x7f000000 }; /* of keys: values from it on do not round up */
+
+/* The symbol of a value by all random bits. */
 TG_CALLED uint32_t settle(uint32_t bits, uint64_t key, uint64_t at, uint32_t other)
 {
-    return natural::settle(__uint_as_float(bits), tg_draw_bits(key, at, other)) ? 1 : 0;
+    bool is_up = natural::settle(__uint_as_float(bits), tg_draw_bits(key, at, other));
+    return (bits >> 23) + (is_up && (bits & 0x7fffffffu) < LAST_POWER ? 1 : 0);
 }
 
-/* Symbols of eight values, to bits 0 to 8, 16 to 24, ... of words. */
-TG_DEVICE void round_eight(uint32_t symbols[EIGHT], const uint32_t bits[EIGHT], uint64_t key, uint64_t at, uint32_t other)
+/* Symbols of eight values, the largest key of which is `most`. */
+TG_DEVICE void round_eight(uint32_t symbols[EIGHT], const uint32_t bits[EIGHT], uint32_t most, uint64_t key, uint64_t at, uint32_t other)
 {
     const uint4 draws = draws_from(key, at, other);
-    uint32_t open = 1;
+    uint32_t open = most < LAST_POWER ? 1 : 0;
     TG_UNROLL
     for (unsigned j = 0; j < EIGHT; j++) {
-        uint32_t lead = tg_draw_of(draws, j) - (bits[j] >> 7 & 0xffffu);
-        bool is_up = (int)lead < 0 && (bits[j] & 0x7f800000u) < 0x7f000000u;
+        uint32_t lead = tg_draw_of(draws, j) - (bits[j] >> 7 & 0xffffu); /* below 0: it rounds up; 0: other bits decide */
         open = min(open, lead);
-        symbols[j] = (is_up ? bits[j] + 0x800000u : bits[j]) >> 23;
+        symbols[j] = (bits[j] >> 23) + (lead >> 31);
     }
-    if (open == 0) {
+    if (open == 0) { /* about one of 65,536 values */
         TG_UNROLL
         for (unsigned j = 0; j < EIGHT; j++) {
-            bool is_open = tg_draw_of(draws, j) == (bits[j] >> 7 & 0xffffu) && (bits[j] & 0x7f800000u) < 0x7f000000u;
-            symbols[j] = is_open ? (bits[j] >> 23) + settle(bits[j], key, at + j, other) : symbols[j];
+            bool is_open = tg_draw_of(draws, j) == (bits[j] >> 7 & 0xffffu) || most >= LAST_POWER;
+            symbols[j] = is_open ? settle(bits[j], key, at + j, other) : symbols[j];
         }
     }
 }
@@ -183,8 +188,8 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
     TG_ROLL
     for (uint32_t i = threadIdx.x; i < end - first; i += WARPS * TG_WARP) {
         uint32_t bits[EIGHT], symbols[EIGHT];
-        load_eight(bits, p, b, i * EIGHT);
-        round_eight(symbols, bits, key, b.at + i * EIGHT, p.is_answer);
+        uint32_t most = load_eight(bits, p, b, i * EIGHT);
+        round_eight(symbols, bits, most, key, b.at + i * EIGHT, p.is_answer);
         put_eight((uint8_t *)(void *)leaf, symbols, (int32_t)((first + i) * EIGHT_BYTES) - (int32_t)from, len);
     }
     __syncthreads();

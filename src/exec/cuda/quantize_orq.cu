@@ -49,6 +49,40 @@ TG_DEVICE uint32_t start_of(const ordering &o, uint32_t bin)
     return bin == 0 ? 0 : o.ends[bin - 1];
 }
 
+/* Puts values in their bins, which begin at o.ends. */
+template <class Team> TG_DEVICE void fill_bins(ordering &o, Team &team, const binning &by)
+{
+    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.ends[bin_of(by, x)], 1u)] = x; });
+}
+
+/* Some at a time, so that their places are under way before the first is needed. */
+TG_DEVICE void fill_bins(ordering &o, tg_warp_team &team, const binning &by)
+{
+    constexpr uint32_t SOME = 8;
+    uint32_t i = team.lane;
+    TG_ROLL
+    for (; i + (SOME - 1) * TG_WARP < team.b.n; i += SOME * TG_WARP) {
+        float values[SOME];
+        uint32_t places[SOME];
+        TG_UNROLL
+        for (unsigned k = 0; k < SOME; k++) {
+            values[k] = team.values[i + TG_WARP * k];
+        }
+        TG_UNROLL
+        for (unsigned k = 0; k < SOME; k++) {
+            places[k] = atomicAdd(&o.ends[bin_of(by, values[k])], 1u);
+        }
+        TG_UNROLL
+        for (unsigned k = 0; k < SOME; k++) {
+            o.values[places[k]] = values[k];
+        }
+    }
+    TG_ROLL
+    for (; i < team.b.n; i += TG_WARP) {
+        o.values[atomicAdd(&o.ends[bin_of(by, team.values[i])], 1u)] = team.values[i];
+    }
+}
+
 template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const binning &by)
 {
     constexpr unsigned THREADS = Team::WARP_N * TG_WARP, VECTORS = BINS / THREADS / 4; /* of a thread */
@@ -77,7 +111,7 @@ template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const
         before += n.x + n.y + n.z + n.w;
     }
     team.sync();
-    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.ends[bin_of(by, x)], 1u)] = x; });
+    fill_bins(o, team, by);
     team.sync();
 }
 
