@@ -15,13 +15,33 @@ typedef struct tg_level_space {
     float places[TG_ORQ_MAX];  /* tg_places_over(the distance to the next one) */
 } tg_level_space;
 
+struct tg_levels;
+
+/* Rounding between three levels, which are in registers. */
+struct tg_three_levels {
+    const tg_levels &q;
+    float level[2], places[2]; /* the first two, and their places */
+
+    __device__ __forceinline__ bool guesses() const;
+    __device__ __forceinline__ bool settle_scaled(float value, uint32_t bits) const;
+    __device__ __forceinline__ uint32_t look(float *lower, float value) const
+    {
+        bool is_high = level[1] <= value;
+        *lower = is_high ? 1.0f : 0.0f;
+        return tg_place_at(fmaf(value - (is_high ? level[1] : level[0]), is_high ? places[1] : places[0], 0x1p23f));
+    }
+    static __device__ __forceinline__ uint32_t symbol(float, float number)
+    {
+        return __float_as_uint(number + 0x1p23f);
+    }
+};
+
 struct tg_levels {
-    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false, HAS_VARIANTS = true;
     static constexpr unsigned BLOCKS = 12;
     const tg_level_space *levels;
     uint32_t level_n;
     float scale;
-    float middle; /* the second level, times scale */
     bool is_half, is_far; /* is_far: levels are far enough apart for guesses */
 
     static __device__ __forceinline__ uint32_t number_len(const tg_gpu_unit &u)
@@ -59,7 +79,6 @@ struct tg_levels {
         is_far = !team.any(is_near);
         team.sync();
         levels = &space;
-        middle = space.scaled[1];
     }
     __device__ __forceinline__ void write(uint8_t *side) const
     {
@@ -105,9 +124,17 @@ struct tg_levels {
     }
     __device__ __forceinline__ uint32_t look(float *lower, float value) const
     {
-        uint32_t last = level_n == 3 ? (middle <= value ? 1 : 0) : below(value);
+        uint32_t last = below(value);
         *lower = (float)last;
         return place_above(last, value);
+    }
+    template <class Round> __device__ __forceinline__ void round_by(Round round) const
+    {
+        if (level_n == 3) {
+            round(tg_three_levels{*this, {levels->scaled[0], levels->scaled[1]}, {levels->places[0], levels->places[1]}});
+        } else {
+            round(*this);
+        }
     }
     __device__ __forceinline__ float scaled_by() const
     {
@@ -122,5 +149,15 @@ struct tg_levels {
         return levels->chosen[symbol];
     }
 };
+
+__device__ __forceinline__ bool tg_three_levels::guesses() const
+{
+    return q.guesses();
+}
+
+__device__ __forceinline__ bool tg_three_levels::settle_scaled(float value, uint32_t bits) const
+{
+    return q.settle_scaled(value, bits);
+}
 
 #endif

@@ -5,7 +5,7 @@ enum { SYMBOLS_MAX = 511 };
 
 struct qsgd {
     static constexpr unsigned KIND = TG_KIND_QSGD;
-    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false, HAS_VARIANTS = false;
     static constexpr unsigned BLOCKS = 16;
     enum { S, BUCKET, NORM, CLIP };
     float norm, shift, factor, most;

@@ -3,7 +3,7 @@
 
 struct ternary {
     static constexpr unsigned KIND = TG_KIND_TERNARY;
-    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false, HAS_VARIANTS = false;
     static constexpr unsigned MINUS = 0, ZERO = 1, PLUS = 2;
     static constexpr unsigned BLOCKS = 16;
     float largest, places;

@@ -17,7 +17,8 @@
  *     bool guesses()                  whether places hold for these values; if not, all random bits decide
  *     uint32_t look(lower, value)     the whole number below a value, and its place above it as in tg_guess
  *     bool settle_scaled(value, bits) whether it becomes the next whole number, by all 32 bits
- *     uint32_t symbol(value, number)  the symbol of a whole number, in the lowest byte */
+ *     uint32_t symbol(value, number)  the symbol of a whole number, in the lowest byte
+ *     HAS_VARIANTS, round_by(round)   calls round(one of the above four, of these values), if it has several */
 #ifndef TG_EXEC_CUDA_QUANTIZE_WARPS_H
 #define TG_EXEC_CUDA_QUANTIZE_WARPS_H
 
@@ -466,7 +467,12 @@ template <class Q, unsigned WARP_N = 4, unsigned BLOCK_N = 6, unsigned SPACE_LEN
         if (team.lane == 0 && !is_nan) {
             q.write(h.b.side);
         }
-        tg_round_bucket(q, h, {h.key, h.p.is_answer}, is_nan);
+        const tg_warp_draws by = {h.key, h.p.is_answer};
+        if constexpr (Q::HAS_VARIANTS) {
+            q.round_by([&](const auto &variant) { tg_round_bucket(variant, h, by, is_nan); });
+        } else {
+            tg_round_bucket(q, h, by, is_nan);
+        }
     }
 };
 
