@@ -131,7 +131,8 @@ struct tg_levels {
     template <class Round> __device__ __forceinline__ void round_by(Round round) const
     {
         if (level_n == 3) {
-            round(tg_three_levels{*this, {levels->scaled[0], levels->scaled[1]}, {levels->places[0], levels->places[1]}});
+            round(
+                tg_three_levels{*this, {levels->scaled[0], levels->scaled[1]}, {levels->places[0], levels->places[1]}});
         } else {
             round(*this);
         }

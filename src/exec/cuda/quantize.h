@@ -19,7 +19,7 @@ enum {
     TG_KIND_MINIFLOAT,
     TG_KIND_SIGN,
     TG_KIND_BLOCKS,
-    TG_KIND_HEAD, /* beside TG_KIND_BLOCKS: chunks have a number of their own, which comes first */
+    TG_KIND_HEAD,  /* beside TG_KIND_BLOCKS: chunks have a number of their own, which comes first */
     TG_KIND_PACKS, /* beside others: the kernel that quantizes a bucket packs its symbols */
     TG_KIND_WARPS, /* beside TG_KIND_PACKS: a warp quantizes a bucket (quantize_warps.h) ... */
     TG_KIND_TEAMS  /* ... or, of some unit that has buckets, a block does (quantize_buckets.h) */

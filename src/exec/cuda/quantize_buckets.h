@@ -210,7 +210,8 @@ typedef struct tg_packing {
     uint8_t *to;
 } tg_packing;
 
-TG_DEVICE tg_packing tg_packing_of(const tg_gpu_unit &u, const tg_gpu_chunk &chunk, uint8_t *out, uint32_t first, uint32_t n)
+TG_DEVICE tg_packing tg_packing_of(const tg_gpu_unit &u, const tg_gpu_chunk &chunk, uint8_t *out, uint32_t first,
+                                   uint32_t n)
 {
     tg_packing k;
     k.d = {nullptr, 0, u.base, u.group_n, u.group_bits, 1};
@@ -227,7 +228,8 @@ TG_DEVICE tg_packing tg_packing_of(const tg_gpu_unit &u, const tg_gpu_chunk &chu
 
 /* The words of a bucket, by threads `thread`, thread + thread_n, ... Symbols are in shared memory from the group on that the first one is
  * in, with zeros around them. */
-TG_DEVICE void tg_pack_bytes(const tg_packing &k, const uint8_t *symbols, uint4 *packed, uint32_t thread, uint32_t thread_n)
+TG_DEVICE void tg_pack_bytes(const tg_packing &k, const uint8_t *symbols, uint4 *packed, uint32_t thread,
+                             uint32_t thread_n)
 {
     for (uint32_t i = thread; i * 8 < k.len; i += thread_n) {
         uint64_t word = tg_word_of(k.d, symbols, 64 * i);

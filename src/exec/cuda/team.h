@@ -29,7 +29,7 @@ template <class Team> TG_DEVICE float tg_limit_of(Team &team, double deviations)
 
 template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
     static constexpr unsigned WARP_N = WARPS;
-    static constexpr bool KEEPS = true; /* residuals, of some units */
+    static constexpr bool KEEPS = true;       /* residuals, of some units */
     static constexpr bool FITS = IS_RESIDENT; /* all values are in registers */
     const tg_gpu_pass &p;
     const tg_gpu_bucket &b;
