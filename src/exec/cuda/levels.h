@@ -122,28 +122,19 @@ struct tg_levels {
     {
         return settle_scaled(given * scale, bits);
     }
-    __device__ __forceinline__ uint32_t look(float *lower, float value) const
-    {
-        uint32_t last = below(value);
-        *lower = (float)last;
-        return place_above(last, value);
-    }
+    /* Of three levels; those of a bucket with NaN are not used. */
     template <class Round> __device__ __forceinline__ void round_by(Round round) const
     {
-        if (level_n == 3) {
-            round(
-                tg_three_levels{*this, {levels->scaled[0], levels->scaled[1]}, {levels->places[0], levels->places[1]}});
-        } else {
-            round(*this);
+        tg_three_levels three = {*this, {0, 0}, {0, 0}};
+        for (unsigned i = 0; i < 2 && level_n == 3; i++) {
+            three.level[i] = levels->scaled[i];
+            three.places[i] = levels->places[i];
         }
+        round(three);
     }
     __device__ __forceinline__ float scaled_by() const
     {
         return scale;
-    }
-    static __device__ __forceinline__ uint32_t symbol(float, float number)
-    {
-        return __float_as_uint(number + 0x1p23f);
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {

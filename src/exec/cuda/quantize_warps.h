@@ -18,7 +18,7 @@
  *     uint32_t look(lower, value)     the whole number below a value, and its place above it as in tg_guess
  *     bool settle_scaled(value, bits) whether it becomes the next whole number, by all 32 bits
  *     uint32_t symbol(value, number)  the symbol of a whole number, in the lowest byte
- *     HAS_VARIANTS, round_by(round)   calls round(one of the above four, of these values), if it has several */
+ *     HAS_VARIANTS, round_by(round)   calls round(a struct that has the last four), if they are not its own */
 #ifndef TG_EXEC_CUDA_QUANTIZE_WARPS_H
 #define TG_EXEC_CUDA_QUANTIZE_WARPS_H
 
