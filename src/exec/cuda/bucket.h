@@ -25,17 +25,16 @@ typedef struct tg_gpu_bucket {
     bool is_sparse;
 } tg_gpu_bucket;
 
-/* Finds where values are in place, if they are. */
-TG_DEVICE void tg_bucket_find(tg_gpu_bucket &b, const tg_gpu_pass &p, const tg_gpu_unit &u)
+/* Finds where values are in place, if they are: in the piece of their first one, whole. */
+TG_DEVICE void tg_bucket_find(tg_gpu_bucket &b, const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece &piece)
 {
     const float clip = p.space.clips[b.unit];
     const uint64_t in_flat = u.flat_at + (b.at - u.lo);
     TG_LOADED(in_flat);
-    const tg_gpu_piece piece = *tg_piece_at(p, u, b.at);
     bool is_plain = u.feedback != TG_GPU_FEEDBACK_MOMENTUM || u.planes == 0;
     b.floats = nullptr;
     b.halves = nullptr;
-    if (!is_plain || clip != 1.0f || b.at + b.n > piece.at + piece.n) {
+    if (!is_plain || clip != 1.0f || b.at < piece.at || b.at + b.n > piece.at + piece.n) {
         return;
     }
     if (p.flat != nullptr) {
@@ -51,8 +50,8 @@ TG_DEVICE void tg_bucket_find(tg_gpu_bucket &b, const tg_gpu_pass &p, const tg_g
 /* Whether values of a unit are sent, all of them or, with `is_sparse`, those of some coordinates. */
 __host__ __device__ static __forceinline__ bool tg_unit_sends(const tg_gpu_unit &u, bool is_sparse)
 {
-    return u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER &&
-           (u.coordinates != TG_GPU_AT_EVERY) == is_sparse;
+    const bool has_values = u.route != TG_GPU_ROUTE_NONE && u.route != TG_GPU_ROUTE_LEADER;
+    return ((u.coordinates != TG_GPU_AT_EVERY) == is_sparse) & has_values;
 }
 
 /* The values from number `first` on, up to `n`, of a chunk that has `count` of them. */
@@ -90,7 +89,7 @@ TG_DEVICE tg_gpu_bucket tg_bucket_of(const tg_gpu_pass &p, uint32_t chunk_number
         b.positions = p.space.positions + chunk.element_at + first;
     } else {
         b.residual = u.planes > 0 ? p.now + residual_at + (b.at - lo) : nullptr;
-        tg_bucket_find(b, p, u);
+        tg_bucket_find(b, p, u, *tg_piece_at(p, u, b.at));
     }
     return b;
 }

@@ -96,8 +96,11 @@ static inline void tg_launch_early(void (*kernel)(Expected...), bool overlaps, u
 #if defined(__CUDACC__)
 #define TG_UNROLL _Pragma("unroll")
 #define TG_ROLL _Pragma("unroll 1")
+#define TG_UNROLL_TEXT(text) _Pragma(#text)
+#define TG_UNROLL_BY(n) TG_UNROLL_TEXT(unroll n)
 #else
 #define TG_UNROLL
+#define TG_UNROLL_BY(n)
 #define TG_ROLL
 #endif
 

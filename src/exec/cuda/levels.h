@@ -3,7 +3,7 @@
 #ifndef TG_EXEC_CUDA_LEVELS_H
 #define TG_EXEC_CUDA_LEVELS_H
 
-#include "exec/cuda/quantize_buckets.h"
+#include "exec/cuda/quantize_warps.h"
 
 enum { TG_ORQ_S, TG_ORQ_BUCKET, TG_ORQ_LEVELS, TG_ORQ_HALF, TG_ORQ_CLIP, TG_ORQ_MAX = 17 };
 
@@ -15,8 +15,29 @@ typedef struct tg_level_space {
     float places[TG_ORQ_MAX];  /* tg_places_over(the distance to the next one) */
 } tg_level_space;
 
+struct tg_levels;
+
+/* Rounding between three levels, which are in registers. */
+struct tg_three_levels {
+    const tg_levels &q;
+    float level[2], places[2]; /* the first two, and their places */
+
+    __device__ __forceinline__ bool guesses() const;
+    __device__ __forceinline__ bool settle_scaled(float value, uint32_t bits) const;
+    __device__ __forceinline__ uint32_t look(float *lower, float value) const
+    {
+        bool is_high = level[1] <= value;
+        *lower = is_high ? 1.0f : 0.0f;
+        return tg_place_at(fmaf(value - (is_high ? level[1] : level[0]), is_high ? places[1] : places[0], 0x1p23f));
+    }
+    static __device__ __forceinline__ uint32_t symbol(float, float number)
+    {
+        return __float_as_uint(number + 0x1p23f);
+    }
+};
+
 struct tg_levels {
-    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false, HAS_VARIANTS = true;
     static constexpr unsigned BLOCKS = 12;
     const tg_level_space *levels;
     uint32_t level_n;
@@ -29,11 +50,11 @@ struct tg_levels {
     }
 
     /* Takes the levels, which are in shared memory. All threads. */
-    __device__ __forceinline__ void take(tg_level_space &space, const tg_gpu_unit &u)
+    template <class Team> __device__ __forceinline__ void take(Team &team, tg_level_space &space, const tg_gpu_unit &u)
     {
-        unsigned i = threadIdx.x;
+        unsigned i = team.thread();
         level_n = u.base;
-        is_half = u.quantize_params[TG_ORQ_HALF] != 0;
+        is_half = team.param(TG_ORQ_HALF) != 0;
         if (i < level_n) {
             float level = space.chosen[i] + 0.0f; /* no level is -0 */
             if (is_half) {
@@ -42,7 +63,7 @@ struct tg_levels {
             }
             space.chosen[i] = level;
         }
-        __syncthreads();
+        team.sync();
         scale = tg_is_finite(space.chosen[level_n - 1] - space.chosen[0]) ? 1.0f
                                                                           : 0.5f; /* halves, if the range overflows */
         bool is_near = false;
@@ -55,7 +76,8 @@ struct tg_levels {
             /* values that are on a level which the next one is equal to stay there, but rounding of levels moves them */
             is_near = i + 1 < level_n && space.places[i] == 0 && (distance > 0 || is_half);
         }
-        is_far = __syncthreads_or(is_near ? 1 : 0) == 0;
+        is_far = !team.any(is_near);
+        team.sync();
         levels = &space;
     }
     __device__ __forceinline__ void write(uint8_t *side) const
@@ -81,22 +103,53 @@ struct tg_levels {
         last = levels->borders[last + 2] <= value ? last + 2 : last;
         return levels->borders[last + 1] <= value ? last + 1 : last;
     }
+    __device__ __forceinline__ uint32_t place_above(uint32_t last, float value) const
+    {
+        return tg_place_at(fmaf(value - levels->scaled[last], levels->places[last], 0x1p23f));
+    }
     __device__ __forceinline__ tg_guess guess(float given) const
     {
         float value = given * scale;
         uint32_t last = below(value);
-        return {tg_place_at(fmaf(value - levels->scaled[last], levels->places[last], 0x1p23f)), last, last + 1};
+        return {place_above(last, value), last, last + 1};
+    }
+    __device__ __forceinline__ bool settle_scaled(float value, uint32_t bits) const
+    {
+        uint32_t last = below(value);
+        return tg_draws_below(bits, levels->scaled[last + 1] - levels->scaled[last], value - levels->scaled[last]);
     }
     __device__ __forceinline__ bool settle(float given, uint32_t bits) const
     {
-        float value = given * scale;
-        uint32_t last = below(value);
-        return tg_draws_below(bits, levels->scaled[last + 1] - levels->scaled[last], value - levels->scaled[last]);
+        return settle_scaled(given * scale, bits);
+    }
+    /* Of three levels; those of a bucket with NaN are not used. */
+    template <class Round> __device__ __forceinline__ void round_by(Round round) const
+    {
+        tg_three_levels three = {*this, {0, 0}, {0, 0}};
+        for (unsigned i = 0; i < 2 && level_n == 3; i++) {
+            three.level[i] = levels->scaled[i];
+            three.places[i] = levels->places[i];
+        }
+        round(three);
+    }
+    __device__ __forceinline__ float scaled_by() const
+    {
+        return scale;
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {
         return levels->chosen[symbol];
     }
 };
+
+__device__ __forceinline__ bool tg_three_levels::guesses() const
+{
+    return q.guesses();
+}
+
+__device__ __forceinline__ bool tg_three_levels::settle_scaled(float value, uint32_t bits) const
+{
+    return q.settle_scaled(value, bits);
+}
 
 #endif

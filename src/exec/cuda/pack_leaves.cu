@@ -98,48 +98,61 @@ __global__ static void __launch_bounds__(PACKERS *TG_WARP) pack_leaves(tg_gpu_pa
 
 enum { WARPS = 4 };
 
-/* The groups of a leaf that two buckets share, from what both have left of them; by a warp. */
-TG_DEVICE void mend_leaf(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg_gpu_unit &u, uint8_t *out, uint32_t from, uint32_t len)
+/* A group that a bucket shares with the one before it, from what both have left of it. */
+typedef struct seam {
+    uint32_t at, number; /* its first byte in the chunk; `at` is the end of the leaf if there is none before that */
+} seam;
+
+TG_DEVICE seam seam_of(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg_gpu_unit &u, uint32_t bucket, uint32_t end)
+{
+    uint32_t first = bucket * u.bucket_n, group = first / u.group_n, at = chunk.side_len + group * (u.group_bits / 8);
+    bool has = first < chunk.n && at < end;
+    if (!has || first == group * u.group_n) {
+        return {has ? 0xffffffffu : end, 0}; /* nothing is shared, but may be later */
+    }
+    return {at, tg_seams_of(p, chunk, first - u.bucket_n)[1] + (uint32_t)tg_seams_of(p, chunk, first)[0]};
+}
+
+/* The hash of a leaf, with groups that two buckets share put in their places. They are loaded while the leaf is. By a warp. */
+TG_DEVICE uint64_t mend_leaf(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg_gpu_unit &u, uint8_t *out,
+                             uint32_t from, uint32_t len)
 {
     uint32_t side = chunk.side_len, whole = u.group_bits / 8, end = from + len;
     uint32_t start = from > side + whole ? (from - side - whole) / whole * u.group_n / u.bucket_n : 0; /* a bucket before it, or in it */
-    for (uint32_t i = max(start, 1u) + threadIdx.x % TG_WARP; i * u.bucket_n < chunk.n; i += TG_WARP) {
-        uint32_t first = i * u.bucket_n, at = side + first / u.group_n * whole;
-        if (at >= end) {
-            break;
-        }
-        if (first % u.group_n != 0) {
-            uint32_t number = tg_seams_of(p, chunk, first - u.bucket_n)[1] + (uint32_t)tg_seams_of(p, chunk, first)[0];
-            for (uint32_t b = 0; b < whole; b++) {
-                if (at + b >= from && at + b < end) {
-                    out[at + b] = (uint8_t)(number >> 8 * b);
-                }
+    uint32_t bucket = max(start, 1u) + threadIdx.x % TG_WARP;
+    seam s = seam_of(p, chunk, u, bucket, end);
+    tg_leaf_load(leaf, out + from, len);
+    while (s.at != end) {
+        for (uint32_t b = 0; s.at != 0xffffffffu && b < whole; b++) {
+            if (s.at + b >= from && s.at + b < end) {
+                uint8_t byte = (uint8_t)(s.number >> 8 * b);
+                out[s.at + b] = byte;
+                ((uint8_t *)(void *)leaf)[s.at + b - from] = byte;
             }
         }
+        bucket += TG_WARP;
+        s = seam_of(p, chunk, u, bucket, end);
     }
     __syncwarp();
+    return tg_hash_aligned(leaf, len);
 }
 
 __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
+    __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP;
+    const tg_gpu_leaf at = p.leaves[min(i, p.leaf_n - 1)]; /* tables of the plan, before the kernel before this one has ended */
+    const tg_gpu_chunk chunk = p.chunks[at.chunk];
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    const bool is_mine = i < p.leaf_n && tg_packs_buckets(p, u), has_seams = is_mine && u.bucket_n % u.group_n != 0;
     tg_after_previous();
     tg_next_may_begin();
-    if (i >= p.leaf_n) {
-        return;
-    }
-    const tg_gpu_leaf at = p.leaves[i];
-    const tg_gpu_chunk &chunk = p.chunks[at.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
-    if (!tg_packs_buckets(p, u)) {
+    if (!is_mine) {
         return;
     }
     uint8_t *out = p.space.out[at.chunk];
     uint32_t from = at.number * TG_LEAF_BYTES, len = min(chunk.len - from, TG_LEAF_BYTES);
-    if (u.bucket_n % u.group_n != 0) {
-        mend_leaf(p, chunk, u, out, from, len);
-    }
-    uint64_t hash = tg_hash_leaf(out + from, len);
+    uint64_t hash = has_seams ? mend_leaf(leaves[threadIdx.x / TG_WARP], p, chunk, u, out, from, len) : tg_hash_leaf(out + from, len);
     if (threadIdx.x % TG_WARP == 0) {
         hashes[(uint64_t)(at.chunk - p.first) * leaf_cap + at.number] = hash;
     }

@@ -6,12 +6,24 @@
 
 enum { TG_DRAWS_UPPER = 1, TG_DRAWS_LOWER = 2, TG_DRAWS_EACH = 8 }; /* halves of 32 random bits; draws of a block */
 
+/* All 64 bits of a product, by one instruction: compilers add the zeros of a wider product. */
+TG_DEVICE uint64_t tg_times_wide(uint32_t a, uint32_t b)
+{
+#if defined(__CUDA_ARCH__)
+    uint64_t product;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+    return product;
+#else
+    return (uint64_t)a * b;
+#endif
+}
+
 TG_DEVICE uint4 tg_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3)
 {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     TG_UNROLL
     for (int round = 0; round < 7; round++) {
-        uint64_t p0 = 0xD2511F53ull * c0, p1 = 0xCD9E8D57ull * c2;
+        uint64_t p0 = tg_times_wide(c0, 0xD2511F53u), p1 = tg_times_wide(c2, 0xCD9E8D57u);
         c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
         c1 = (uint32_t)p1;
         c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;

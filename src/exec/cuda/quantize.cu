@@ -15,7 +15,8 @@ extern "C" uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit)
     uint32_t head = unit->head_len != 0 ? 1u << TG_KIND_HEAD : 0, packs = tg_unit_packs_buckets(*unit) ? 1u << TG_KIND_PACKS : 0;
     bool is_packed = kind != TG_KIND_NONE && kind != TG_KIND_BLOCKS && tg_unit_sends(*unit, false);
     uint32_t packed = is_packed ? 1u << tg_unit_packed(*unit) : 0;
-    return 1u << kind | head | packs | packed;
+    uint32_t by = tg_unit_has_warps(*unit) ? 1u << TG_KIND_WARPS : kind != TG_KIND_NONE ? 1u << TG_KIND_TEAMS : 0;
+    return 1u << kind | head | packs | packed | by;
 }
 
 extern "C" int tg_gpu_rounds_leaves(const tg_gpu_unit *unit)

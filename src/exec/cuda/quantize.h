@@ -19,8 +19,10 @@ enum {
     TG_KIND_MINIFLOAT,
     TG_KIND_SIGN,
     TG_KIND_BLOCKS,
-    TG_KIND_HEAD, /* beside TG_KIND_BLOCKS: chunks have a number of their own, which comes first */
-    TG_KIND_PACKS /* beside others: the kernel that quantizes a bucket packs its symbols */
+    TG_KIND_HEAD,  /* beside TG_KIND_BLOCKS: chunks have a number of their own, which comes first */
+    TG_KIND_PACKS, /* beside others: the kernel that quantizes a bucket packs its symbols */
+    TG_KIND_WARPS, /* beside TG_KIND_PACKS: a warp quantizes a bucket (quantize_warps.h) ... */
+    TG_KIND_TEAMS  /* ... or, of some unit that has buckets, a block does (quantize_buckets.h) */
 };
 /* Further bits of kinds, of units that send all elements as symbols: how they are packed, or lie in memory where they are coded. add.cu has
  * a kernel for each. */
@@ -105,6 +107,20 @@ __device__ static __forceinline__ bool tg_packs_buckets(const tg_gpu_pass &p, co
     return p.leaves != nullptr && (u.kinds >> TG_KIND_PACKS & 1) != 0;
 }
 
+/* Whether a warp quantizes a bucket of such a unit. No residual is kept then. More than three levels of ORQ are as fast by a block. */
+__host__ __device__ static __forceinline__ bool tg_unit_has_warps(const tg_gpu_unit &u)
+{
+    unsigned kind = tg_quantize_kind(u);
+    bool is_kind = kind == TG_KIND_TERNARY || kind == TG_KIND_QSGD || (kind == TG_KIND_GREEDY && u.base == 3) ||
+                   (kind == TG_KIND_TWO_MEANS && u.group_bits == 1);
+    return is_kind && u.planes == 0 && tg_unit_packs_buckets(u);
+}
+
+__device__ static __forceinline__ bool tg_has_warps(const tg_gpu_pass &p, const tg_gpu_unit &u)
+{
+    return p.leaves != nullptr && (u.kinds >> TG_KIND_WARPS & 1) != 0;
+}
+
 /* Where a bucket of such a unit leaves the numbers of the groups that it shares, as far as its own symbols go: that with the bucket before
  * it, then that with the next one. `first` is the number of its first value in the chunk. */
 __device__ static __forceinline__ uint16_t *tg_seams_of(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t first)
@@ -129,6 +145,17 @@ static inline uint32_t tg_blocks_each(uint32_t chunk_n)
 static inline bool tg_pass_has(const tg_gpu_pass *p, unsigned kind)
 {
     return p->kinds == 0 || (p->kinds >> kind & 1) != 0;
+}
+
+/* The same, of units of which a warp or a block quantizes a bucket. */
+static inline bool tg_pass_has_warps(const tg_gpu_pass *p, unsigned kind)
+{
+    return p->leaves != nullptr && tg_pass_has(p, kind) && tg_pass_has(p, TG_KIND_WARPS);
+}
+
+static inline bool tg_pass_has_teams(const tg_gpu_pass *p, unsigned kind)
+{
+    return tg_pass_has(p, kind) && (p->leaves == nullptr || tg_pass_has(p, TG_KIND_TEAMS));
 }
 
 void tg_launch_ternary(const tg_gpu_pass *p, bool is_sparse);

@@ -1,5 +1,5 @@
 /* BinGrad on the GPU: two means, and one magnitude with a random sign; see quantize/bingrad.c. */
-#include "exec/cuda/quantize_buckets.h"
+#include "exec/cuda/quantize_warps.h"
 
 enum { FORM, BUCKET, ITERS, CLIP };
 enum { FORM_B = 0 };
@@ -153,8 +153,156 @@ struct two_means {
     }
 };
 
+/* The same by a warp. A lane has the values of both leaves that sums by leaves need: numbers lane, lane + 32, ... */
+struct two_means_of_warp {
+    static constexpr unsigned KIND = TG_KIND_TWO_MEANS, WARPS = 4, BLOCKS = 4, SPACE = 0;
+    static constexpr unsigned LEAVES = TG_SHORT_BUCKET / TG_LEAF_N;
+    static constexpr bool DRAWS = false;
+
+    struct lane_values {
+        float v[LEAVES][TG_LANE_N]; /* clipped; 0 after the end of the bucket */
+        uint32_t n;                 /* of the bucket, from this lane's first value on */
+        float scale;
+    };
+
+    /* What this lane adds of both groups, and how many of its values are above. */
+    struct parts {
+        float low[LEAVES], high[LEAVES];
+        float above[LEAVES]; /* a float is added under a condition by one instruction, an integer by two */
+    };
+
+    template <bool IS_PLAIN> static __device__ __forceinline__ parts add(const lane_values &x, float limit)
+    {
+        parts s = {};
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_LANE_N; k++) {
+            TG_UNROLL
+            for (unsigned leaf = 0; leaf < LEAVES; leaf++) {
+                float value = x.v[leaf][k], scaled = IS_PLAIN ? value : value * x.scale;
+                if (value > limit) {
+                    s.high[leaf] += scaled;
+                    s.above[leaf] += IS_PLAIN || leaf * TG_LEAF_N + 32 * k < x.n ? 1.0f : 0.0f;
+                } else {
+                    s.low[leaf] += scaled;
+                }
+            }
+        }
+        return s;
+    }
+
+    static __device__ __forceinline__ parts add_all(const lane_values &x)
+    {
+        parts s = {};
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_LANE_N; k++) {
+            TG_UNROLL
+            for (unsigned leaf = 0; leaf < LEAVES; leaf++) {
+                s.low[leaf] += x.v[leaf][k];
+            }
+        }
+        return s;
+    }
+
+    /* Both means from what lanes add, for a bucket of n values. Half of the lanes compute one, half the other. */
+    static __device__ __forceinline__ void take(double means[2], const parts &s, uint32_t n, float scale)
+    {
+        double sum = tg_fold_both((double)s.low[0], (double)s.high[0]);
+        double second = tg_fold_both((double)s.low[1], (double)s.high[1]);
+        uint32_t above = __reduce_add_sync(TG_ALL_LANES, (uint32_t)(s.above[0] + s.above[1]));
+        sum = n > TG_LEAF_N ? sum + second : sum;
+        sum = scale != 1 ? sum / (double)scale : sum;
+        bool is_low = threadIdx.x % TG_WARP < 16;
+        double mean = sum / (double)(is_low ? n - above : above);
+        means[0] = __shfl_sync(TG_ALL_LANES, mean, above == n ? 16 : 0);
+        means[1] = __shfl_sync(TG_ALL_LANES, mean, above == 0 ? 0 : 16);
+    }
+
+    /* The largest float that is not above a threshold. */
+    static __device__ __forceinline__ float limit_of(double threshold)
+    {
+        float limit = (float)threshold;
+        return (double)limit > threshold ? next_below(limit) : limit;
+    }
+
+    /* The threshold; as two_means::fit. */
+    static __device__ __forceinline__ float fit(double means[2], const lane_values &x, const double *params, uint32_t n)
+    {
+        const bool is_free = (int)params[FORM] == FORM_B, is_plain = x.scale == 1 && n == TG_SHORT_BUCKET;
+        const int turns = is_free ? 1 + (int)params[ITERS] : 1;
+        double threshold = 0;
+        float limit = 0;
+        if (is_free) {
+            take(means, is_plain ? add_all(x) : add<false>(x, INFINITY), n, x.scale);
+            threshold = means[0];
+        }
+        TG_ROLL
+        for (int turn = 0; turn < turns; turn++) {
+            double before = threshold;
+            threshold = turn == 0 ? threshold : 0.5 * (means[0] + means[1]);
+            if (turn > 1 && threshold == before) {
+                break; /* so would be all that follow */
+            }
+            limit = limit_of(threshold);
+            take(means, is_plain ? add<true>(x, limit) : add<false>(x, limit), n, x.scale);
+        }
+        return limit;
+    }
+
+    static __device__ __forceinline__ void load(lane_values &x, const tg_held_bucket &h)
+    {
+        const uint32_t lane = threadIdx.x % TG_WARP, n = h.b.n;
+        tg_warp_team team = {h.b, h.held, INFINITY, h.largest_key, lane, nullptr, h.params};
+        team.clip_to(team.param(CLIP));
+        x.n = n > lane ? n - lane : 0;
+        x.scale = team.largest() < 0x1p100f ? 1.0f : 0x1p-30f;
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_LANE_N; k++) {
+            TG_UNROLL
+            for (unsigned leaf = 0; leaf < LEAVES; leaf++) {
+                uint32_t i = leaf * TG_LEAF_N + 32 * k;
+                x.v[leaf][k] = i < x.n ? h.held[i + lane] : 0.0f;
+            }
+        }
+    }
+
+    static __device__ __forceinline__ void encode(const tg_held_bucket &h)
+    {
+        const uint32_t lane = threadIdx.x % TG_WARP, len = (h.b.n + 7) / 8;
+        const bool is_nan = h.largest_key >= TG_KEY_INF;
+        double means[2] = {0, 0};
+        lane_values x = {};
+        float limit = INFINITY;
+        if (!is_nan) {
+            load(x, h);
+            limit = fit(means, x, h.params, h.b.n);
+        }
+        if (lane < 2) {
+            float level = (float)(lane == 0 ? means[0] : means[1]);
+            tg_store_bytes(h.b.side + 4 * lane, is_nan ? 0x7fc00000u : __float_as_uint(level), 4);
+        }
+        uint32_t *words = (uint32_t *)(void *)h.held;
+        __syncwarp(); /* values were read */
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_LANE_N; k++) {
+            TG_UNROLL
+            for (unsigned leaf = 0; leaf < LEAVES; leaf++) {
+                uint32_t i = leaf * TG_LEAF_N + 32 * k;
+                uint32_t word = __ballot_sync(TG_ALL_LANES, x.v[leaf][k] > limit && i < x.n);
+                if (lane == 0) {
+                    words[i / 32] = word;
+                }
+            }
+        }
+        __syncwarp();
+        tg_copy_by(h.out + h.chunk.side_len + h.first / 8, (const uint8_t *)(const void *)words, len, lane, TG_WARP);
+    }
+};
+
 void tg_launch_two_means(const tg_gpu_pass *p, bool is_sparse)
 {
+    if (!is_sparse) {
+        tg_quantize_launch_warps<two_means_of_warp>(p);
+    }
     tg_quantize_launch<two_means>(p, is_sparse);
 }
 

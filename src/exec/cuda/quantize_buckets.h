@@ -201,34 +201,70 @@ template <class Q, class Team> TG_DEVICE void tg_quantize_bucket(Team &team, uin
 
 enum { TG_SYMBOL_VECTORS = TG_SHORT_BUCKET / 16 + 8 }; /* of a bucket, with what words read before and after them */
 
-/* Packs the symbols of a bucket, from value number `first` of the chunk on, to the frame. They are in shared memory from the group on
- * that the first one is in, with zeros around them; so are bytes, before they are copied. All threads. */
+/* Where the bytes of a bucket go, from value number `first` of the chunk on. */
+typedef struct tg_packing {
+    tg_gpu_digits d;
+    uint32_t skew;       /* symbols of its first group that the bucket before has */
+    uint32_t whole, len; /* bytes of a group, if it has whole ones; of all groups */
+    bool has_head, has_tail;
+    uint8_t *to;
+} tg_packing;
+
+TG_DEVICE tg_packing tg_packing_of(const tg_gpu_unit &u, const tg_gpu_chunk &chunk, uint8_t *out, uint32_t first,
+                                   uint32_t n)
+{
+    tg_packing k;
+    k.d = {nullptr, 0, u.base, u.group_n, u.group_bits, 1};
+    uint32_t group_n = u.group_n, bits = u.group_bits, group = first / group_n;
+    k.skew = first - group * group_n;
+    uint32_t end = k.skew + n, groups = (end + group_n - 1) / group_n;
+    k.whole = bits / 8;
+    k.len = (groups * bits + 7) / 8;
+    k.has_head = k.skew != 0;
+    k.has_tail = end != groups * group_n && first + n < chunk.n;
+    k.to = out + chunk.side_len + group * bits / 8;
+    return k;
+}
+
+/* The words of a bucket, by threads `thread`, thread + thread_n, ... Symbols are in shared memory from the group on that the first one is
+ * in, with zeros around them. */
+TG_DEVICE void tg_pack_bytes(const tg_packing &k, const uint8_t *symbols, uint4 *packed, uint32_t thread,
+                             uint32_t thread_n)
+{
+    for (uint32_t i = thread; i * 8 < k.len; i += thread_n) {
+        uint64_t word = tg_word_of(k.d, symbols, 64 * i);
+        ((uint2 *)(void *)packed)[i] = make_uint2((uint32_t)word, (uint32_t)(word >> 32));
+    }
+}
+
+/* Copies packed bytes from shared memory to the frame, but for groups that the bucket shares with others. */
+TG_DEVICE void tg_place_bytes(const tg_gpu_pass &p, const tg_packing &k, const tg_gpu_chunk &chunk, uint32_t first,
+                              const uint4 *packed, uint32_t thread, uint32_t thread_n)
+{
+    const uint8_t *bytes = (const uint8_t *)(const void *)packed;
+    if (thread == 0 && (k.has_head || k.has_tail)) {
+        uint16_t *seams = tg_seams_of(p, chunk, first);
+        const uint8_t *tail = bytes + k.len - k.whole;
+        if (k.has_head) {
+            seams[0] = (uint16_t)(bytes[0] | (k.whole == 2 ? bytes[1] << 8 : 0));
+        }
+        if (k.has_tail) {
+            seams[1] = (uint16_t)(tail[0] | (k.whole == 2 ? tail[1] << 8 : 0));
+        }
+    }
+    uint32_t from = k.has_head ? k.whole : 0, len = k.len - from - (k.has_tail ? k.whole : 0);
+    tg_copy_by(k.to + from, bytes + from, len, thread, thread_n);
+}
+
+/* Packs the symbols of a bucket to the frame. All threads. */
 TG_DEVICE void tg_pack_bucket(const tg_gpu_pass &p, const tg_gpu_bucket &b, uint32_t chunk_number, uint32_t first,
                               const uint4 *symbols, uint4 *packed)
 {
     const tg_gpu_chunk &chunk = p.chunks[chunk_number];
-    const tg_gpu_digits d = {nullptr, 0, b.u->base, b.u->group_n, b.u->group_bits, 1};
-    uint32_t group = first / d.group_n, end = first - group * d.group_n + b.n;
-    uint32_t whole = d.bits / 8, len = ((end + d.group_n - 1) / d.group_n * d.bits + 7) / 8;
-    uint8_t *bytes = (uint8_t *)(void *)packed, *to = p.space.out[chunk_number] + chunk.side_len + group * d.bits / 8;
-    bool has_head = end != b.n, has_tail = end % d.group_n != 0 && first + b.n < chunk.n;
-    for (uint32_t i = threadIdx.x; i * 8 < len; i += blockDim.x) {
-        uint64_t word = tg_word_of(d, (const uint8_t *)(const void *)symbols, 64 * i);
-        ((uint2 *)(void *)packed)[i] = make_uint2((uint32_t)word, (uint32_t)(word >> 32));
-    }
+    const tg_packing k = tg_packing_of(*b.u, chunk, p.space.out[chunk_number], first, b.n);
+    tg_pack_bytes(k, (const uint8_t *)(const void *)symbols, packed, threadIdx.x, blockDim.x);
     __syncthreads();
-    if (threadIdx.x == 0 && (has_head || has_tail)) {
-        uint16_t *seams = tg_seams_of(p, chunk, first);
-        const uint8_t *tail = bytes + len - whole;
-        if (has_head) {
-            seams[0] = (uint16_t)(bytes[0] | (whole == 2 ? bytes[1] << 8 : 0));
-        }
-        if (has_tail) {
-            seams[1] = (uint16_t)(tail[0] | (whole == 2 ? tail[1] << 8 : 0));
-        }
-    }
-    uint32_t from = has_head ? whole : 0, to_len = len - from - (has_tail ? whole : 0);
-    tg_copy_by(to + from, bytes + from, to_len, threadIdx.x, blockDim.x);
+    tg_place_bytes(p, k, chunk, first, packed, threadIdx.x, blockDim.x);
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------------- */
@@ -265,7 +301,8 @@ TG_DEVICE tg_block_buckets tg_buckets_of_block(const tg_gpu_pass &p, uint32_t ki
     bool is_made = Q::KIND == unsigned(TG_KIND_NATURAL) && !is_sparse && tg_makes_leaves(p, u); /* with its leaves */
     s.count = is_sparse ? p.space.views[s.chunk].count : p.chunks[s.chunk].n;
     s.bucket_n = Q::KIND == unsigned(TG_KIND_NATURAL) ? TG_SHORT_BUCKET : u.bucket_n;
-    if ((u.kinds >> kind & 1) == 0 || !tg_unit_sends(u, is_sparse) || is_made) {
+    bool is_others = !is_sparse && tg_has_warps(p, u); /* of quantize_warps.h */
+    if ((u.kinds >> kind & 1) == 0 || !tg_unit_sends(u, is_sparse) || is_made || is_others) {
         s.count = 0;
     }
     s.end = min(s.end, s.count);
@@ -333,7 +370,7 @@ template <class Q> static void tg_quantize_launch(const tg_gpu_pass *p, bool is_
 {
     constexpr unsigned SHORT_WARPS = TG_SHORT_BUCKET / TG_LEAF_N, LONG_WARPS = 16;
     uint32_t each = is_sparse ? tg_blocks_each(p->chunk_n) : TG_GPU_TILE / TG_SHORT_BUCKET;
-    if (p->chunk_n > 0 && tg_pass_has(p, Q::KIND)) {
+    if (p->chunk_n > 0 && (is_sparse ? tg_pass_has(p, Q::KIND) : tg_pass_has_teams(p, Q::KIND))) {
         auto kernel = tg_quantize_kernel<Q, SHORT_WARPS, true>;
         TG_LAUNCH(kernel, (is_sparse ? p->chunk_n : p->tile_n) * each, SHORT_WARPS * TG_WARP, p->stream, *p, each,
                   is_sparse);

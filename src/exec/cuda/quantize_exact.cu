@@ -209,7 +209,7 @@ struct exact : tg_levels {
         if (!is_done) {
             find_levels(space.chosen, u.base, s, n);
         }
-        take(space, u);
+        take(team, space, u);
     }
 };
 

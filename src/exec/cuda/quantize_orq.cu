@@ -40,7 +40,7 @@ TG_DEVICE binning bins_between(float low, float high, float mean)
 /* The values of a bucket, in order but for those of a bin. In shared memory. */
 typedef struct ordering {
     float values[TG_SHORT_BUCKET];
-    uint32_t ends[BINS]; /* of each bin: where the next one begins */
+    alignas(16) uint32_t ends[BINS]; /* of each bin: where the next one begins */
     binning by;
 } ordering;
 
@@ -49,33 +49,70 @@ TG_DEVICE uint32_t start_of(const ordering &o, uint32_t bin)
     return bin == 0 ? 0 : o.ends[bin - 1];
 }
 
+/* Puts values in their bins, which begin at o.ends. */
+template <class Team> TG_DEVICE void fill_bins(ordering &o, Team &team, const binning &by)
+{
+    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.ends[bin_of(by, x)], 1u)] = x; });
+}
+
+/* Some at a time, so that their places are under way before the first is needed. */
+TG_DEVICE void fill_bins(ordering &o, tg_warp_team &team, const binning &by)
+{
+    constexpr uint32_t SOME = 8;
+    uint32_t i = team.lane;
+    TG_ROLL
+    for (; i + (SOME - 1) * TG_WARP < team.b.n; i += SOME * TG_WARP) {
+        float values[SOME];
+        uint32_t places[SOME];
+        TG_UNROLL
+        for (unsigned k = 0; k < SOME; k++) {
+            values[k] = team.values[i + TG_WARP * k];
+        }
+        TG_UNROLL
+        for (unsigned k = 0; k < SOME; k++) {
+            places[k] = atomicAdd(&o.ends[bin_of(by, values[k])], 1u);
+        }
+        TG_UNROLL
+        for (unsigned k = 0; k < SOME; k++) {
+            o.values[places[k]] = values[k];
+        }
+    }
+    TG_ROLL
+    for (; i < team.b.n; i += TG_WARP) {
+        o.values[atomicAdd(&o.ends[bin_of(by, team.values[i])], 1u)] = team.values[i];
+    }
+}
+
 template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const binning &by)
 {
-    constexpr unsigned THREADS = Team::WARP_N * TG_WARP, EACH = BINS / THREADS;
-    for (unsigned i = threadIdx.x; i < BINS; i += THREADS) {
-        o.ends[i] = 0;
+    constexpr unsigned THREADS = Team::WARP_N * TG_WARP, VECTORS = BINS / THREADS / 4; /* of a thread */
+    uint4 *ends = (uint4 *)(void *)o.ends + team.thread() * VECTORS, counts[VECTORS];
+    TG_UNROLL
+    for (unsigned i = 0; i < VECTORS; i++) {
+        ends[i] = make_uint4(0, 0, 0, 0);
     }
-    if (threadIdx.x == 0) {
+    if (team.thread() == 0) {
         o.by = by;
     }
-    __syncthreads();
+    team.sync();
     team.each([&](float x, uint32_t) { (void)atomicAdd(&o.ends[bin_of(by, x)], 1u); });
-    __syncthreads();
-    uint32_t counts[EACH], sum = 0, total;
+    team.sync();
+    uint32_t sum = 0;
     TG_UNROLL
-    for (unsigned i = 0; i < EACH; i++) {
-        counts[i] = o.ends[threadIdx.x * EACH + i];
-        sum += counts[i];
+    for (unsigned i = 0; i < VECTORS; i++) {
+        counts[i] = ends[i];
+        sum += counts[i].x + counts[i].y + counts[i].z + counts[i].w;
     }
-    uint32_t before = tg_block_scan(sum, &total);
+    uint32_t before = team.scan(sum);
     TG_UNROLL
-    for (unsigned i = 0; i < EACH; i++) {
-        o.ends[threadIdx.x * EACH + i] = before; /* begins there; ends there when it is filled */
-        before += counts[i];
+    for (unsigned i = 0; i < VECTORS; i++) { /* a bin begins there, and ends there when it is filled */
+        const uint4 n = counts[i];
+        ends[i] = make_uint4(before, before + n.x, before + n.x + n.y, before + n.x + n.y + n.z);
+        before += n.x + n.y + n.z + n.w;
     }
-    __syncthreads();
-    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.ends[bin_of(by, x)], 1u)] = x; });
-    __syncthreads();
+    team.sync();
+    fill_bins(o, team, by);
+    team.sync();
 }
 
 /* The following are by a warp. */
@@ -140,6 +177,7 @@ TG_DEVICE uint32_t middle_of(float *level, const ordering &o, uint32_t k, uint32
     double high = (double)to, low = (double)from, scale = 0x1p40 / (high - low);
     uint32_t first = start_of(o, bin_of(o.by, from)), end = o.ends[bin_of(o.by, to)];
     uint64_t sum = 0;
+    TG_UNROLL_BY(4)
     for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
         double x = (double)fminf(fmaxf(o.values[i], from), to); /* others of these bins count as if they were on a level */
         sum += (uint64_t)((high - x) * scale);
@@ -248,7 +286,7 @@ struct greedy : tg_levels {
                     chosen[lo + width / 2] = level;
                 }
             }
-            __syncthreads();
+            team.sync();
         }
     }
 
@@ -273,21 +311,44 @@ struct greedy : tg_levels {
         }
     }
 
+    /* What a bucket needs in shared memory; an ordering, too, if all its values are at hand. */
+    struct fit_space {
+        ordering o;
+        tg_level_space levels;
+        uint32_t ranks[TG_ORQ_MAX];
+    };
+
+    /* Sets levels 0 and n - 1. */
+    template <class Team>
+    static __device__ __forceinline__ void put_ends(Team &team, tg_level_space &space, uint32_t *ranks, uint32_t n, float low, float high)
+    {
+        team.sync();
+        if (team.thread() == 0) {
+            space.chosen[0] = low;
+            space.chosen[n - 1] = high;
+            ranks[0] = 0;
+            ranks[n - 1] = team.b.n - 1;
+        }
+        team.sync();
+    }
+
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
+    {
+        if constexpr (Team::KEEPS) {
+            fit_team(team, u);
+        } else {
+            fit_warp(team, u);
+        }
+    }
+
+    template <class Team> __device__ __forceinline__ void fit_team(Team &team, const tg_gpu_unit &u)
     {
         __shared__ uint32_t ranks[TG_ORQ_MAX];
         __shared__ tg_level_space space;
         team.clip_to(u.quantize_params[TG_ORQ_CLIP]);
         float low, high;
         team.find_ends(&low, &high);
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            space.chosen[0] = low;
-            space.chosen[u.base - 1] = high;
-            ranks[0] = 0;
-            ranks[u.base - 1] = team.b.n - 1;
-        }
-        __syncthreads();
+        put_ends(team, space, ranks, u.base, low, high);
         if constexpr (Team::FITS) {
             __shared__ ordering o;
             float magnitudes = 0, share = 1 / (float)team.b.n;
@@ -297,11 +358,38 @@ struct greedy : tg_levels {
         } else {
             choose(team, space.chosen, ranks, u.base);
         }
-        take(space, u);
+        take(team, space, u);
+    }
+
+    /* The same by a warp, in one pass over values less. */
+    __device__ __forceinline__ void fit_warp(tg_warp_team &team, const tg_gpu_unit &u)
+    {
+        fit_space &space = *(fit_space *)team.space;
+        team.clip_to(team.param(TG_ORQ_CLIP));
+        float low = INFINITY, high = -INFINITY, magnitudes = 0, share = 1 / (float)team.b.n;
+        team.each([&](float x, uint32_t) {
+            low = fminf(low, x);
+            high = fmaxf(high, x);
+            magnitudes += fabsf(x) * share;
+        });
+        low = tg_from_order(~__reduce_max_sync(TG_ALL_LANES, ~tg_order_of(low)));
+        high = tg_from_order(__reduce_max_sync(TG_ALL_LANES, tg_order_of(high)));
+        TG_UNROLL
+        for (unsigned half = 16; half > 0; half /= 2) {
+            magnitudes += __shfl_xor_sync(TG_ALL_LANES, magnitudes, (int)half);
+        }
+        put_ends(team, space.levels, space.ranks, u.base, low, high);
+        put_in_order(space.o, team, bins_between(low, high, magnitudes));
+        choose_in_order(team, space.o, space.levels.chosen, space.ranks, u.base);
+        take(team, space.levels, u);
     }
 };
 
 void tg_launch_greedy(const tg_gpu_pass *p, bool is_sparse)
 {
+    constexpr unsigned SPACE = (sizeof(greedy::fit_space) + 15) / 16 * 16;
+    if (!is_sparse) {
+        tg_quantize_launch_warps<tg_by_eights<greedy, 2, 6, SPACE>>(p);
+    }
     tg_quantize_launch<greedy>(p, is_sparse);
 }

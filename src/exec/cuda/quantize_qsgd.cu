@@ -1,11 +1,11 @@
 /* QSGD on the GPU; see quantize/qsgd.c. */
-#include "exec/cuda/quantize_buckets.h"
+#include "exec/cuda/quantize_warps.h"
 
 enum { SYMBOLS_MAX = 511 };
 
 struct qsgd {
     static constexpr unsigned KIND = TG_KIND_QSGD;
-    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false, HAS_VARIANTS = false;
     static constexpr unsigned BLOCKS = 16;
     enum { S, BUCKET, NORM, CLIP };
     float norm, shift, factor, most;
@@ -17,10 +17,9 @@ struct qsgd {
     }
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
     {
-        __shared__ float values[SYMBOLS_MAX];
-        double levels = u.quantize_params[S];
-        team.clip_to(u.quantize_params[CLIP]);
-        if (u.quantize_params[NORM] == 0) {
+        const double levels = team.param(S);
+        team.clip_to(team.param(CLIP));
+        if (team.param(NORM) == 0) {
             double squares = team.sum([&](float x) { return (double)team.clipped(x) * (double)team.clipped(x); });
             norm = (float)fmin(sqrt(squares), (double)TG_FLOAT_MAX);
         } else {
@@ -29,6 +28,13 @@ struct qsgd {
         shift = norm < 0x1p-60f ? 0x1p80f : norm > 0x1p60f ? 0x1p-80f : 1.0f;
         factor = norm > 0 ? (float)(levels / ((double)norm * (double)shift)) : 0.0f;
         most = (float)levels;
+        if constexpr (Team::KEEPS) {
+            make_table(team, u, levels);
+        }
+    }
+    template <class Team> __device__ __forceinline__ void make_table(Team &team, const tg_gpu_unit &u, double levels)
+    {
+        __shared__ float values[SYMBOLS_MAX];
         table = values;
         if (team.b.next != nullptr) {
             __syncthreads();
@@ -47,27 +53,47 @@ struct qsgd {
         return true;
     }
 
-    /* A magnitude in levels: as a whole number and the rest. The integer near it is found faster than by conversion. */
-    __device__ __forceinline__ unsigned split(float *rest, float value) const
+    /* A magnitude times `shift` in levels: the whole number below it, plus 2^23, and the rest. */
+    __device__ __forceinline__ float split(float *rest, float scaled) const
     {
-        float at = fminf(fabsf(value) * shift * factor, most), near = at + 0x1p23f, whole = near - 0x1p23f;
-        bool is_above = whole > at;
-        *rest = at - (is_above ? whole - 1.0f : whole);
-        return (__float_as_uint(near) & 0x7fffffu) - (is_above ? 1 : 0);
+        float at = fminf(scaled * factor, most), near = __fadd_rd(at, 0x1p23f);
+        *rest = at - (near - 0x1p23f);
+        return near;
+    }
+    static __device__ __forceinline__ uint32_t place_of(float rest)
+    {
+        return __float_as_uint(fmaf(rest, 65536.0f, 0x1p23f));
     }
     __device__ __forceinline__ tg_guess guess(float value) const
     {
         float rest;
-        unsigned below = split(&rest, value), zero = (unsigned)most;
-        uint32_t place = __float_as_uint(fmaf(rest, 65536.0f, 0x1p23f));
-        return value < 0 ? tg_guess{place, zero - below, zero - below - 1}
-                         : tg_guess{place, zero + below, zero + below + 1};
+        unsigned below = __float_as_uint(split(&rest, fabsf(value) * shift)) - TG_PLACE, middle = (unsigned)most;
+        return value < 0 ? tg_guess{place_of(rest), middle - below, middle - below - 1}
+                         : tg_guess{place_of(rest), middle + below, middle + below + 1};
+    }
+    __device__ __forceinline__ bool settle_scaled(float value, uint32_t bits) const
+    {
+        float rest;
+        (void)split(&rest, fabsf(value));
+        return tg_draws_below(bits, 1.0f, rest);
     }
     __device__ __forceinline__ bool settle(float value, uint32_t bits) const
     {
+        return settle_scaled(value * shift, bits);
+    }
+    __device__ __forceinline__ float scaled_by() const
+    {
+        return shift;
+    }
+    __device__ __forceinline__ uint32_t look(float *whole, float value) const
+    {
         float rest;
-        (void)split(&rest, value);
-        return tg_draws_below(bits, 1.0f, rest);
+        *whole = split(&rest, fabsf(value)) - 0x1p23f;
+        return place_of(rest);
+    }
+    __device__ __forceinline__ uint32_t symbol(float value, float number) const
+    {
+        return __float_as_uint(copysignf(number, value) + (0x1p23f + most));
     }
     __device__ __forceinline__ float value(unsigned symbol) const
     {
@@ -77,5 +103,8 @@ struct qsgd {
 
 void tg_launch_qsgd(const tg_gpu_pass *p, bool is_sparse)
 {
+    if (!is_sparse) {
+        tg_quantize_launch_warps<tg_by_eights<qsgd>>(p);
+    }
     tg_quantize_launch<qsgd>(p, is_sparse);
 }

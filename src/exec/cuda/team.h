@@ -4,6 +4,7 @@
 #define TG_EXEC_CUDA_TEAM_H
 
 #include "exec/cuda/bucket.h"
+#include "exec/cuda/scan.h"
 
 enum { TG_LEAVES_MAX = 64 }; /* of a bucket of 65,536 values */
 
@@ -14,8 +15,21 @@ typedef struct tg_team_space {
     uint32_t keys[32];
 } tg_team_space;
 
+/* What magnitudes are clipped to: so many standard deviations; infinity if that is 0. */
+template <class Team> TG_DEVICE float tg_limit_of(Team &team, double deviations)
+{
+    if (deviations == 0) {
+        return INFINITY;
+    }
+    double n = (double)team.b.n;
+    double mean = team.sum([](float x) { return (double)x; }) / n;
+    double variance = team.sum([=](float x) { return ((double)x - mean) * ((double)x - mean); }) / n;
+    return (float)fmin(deviations * sqrt(variance), (double)TG_FLOAT_MAX);
+}
+
 template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
     static constexpr unsigned WARP_N = WARPS;
+    static constexpr bool KEEPS = true;       /* residuals, of some units */
     static constexpr bool FITS = IS_RESIDENT; /* all values are in registers */
     const tg_gpu_pass &p;
     const tg_gpu_bucket &b;
@@ -31,6 +45,11 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
         : p(pass), b(bucket), space(shared), v(values), limit(INFINITY), warp(threadIdx.x / TG_WARP),
           lane(threadIdx.x % TG_WARP), largest_key(0), scratch(nullptr)
     {
+    }
+
+    __device__ __forceinline__ double param(unsigned i) const
+    {
+        return b.u->quantize_params[i];
     }
 
     __device__ __forceinline__ unsigned leaves() const
@@ -98,6 +117,24 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
     }
 
     /* ---- over all threads ---- */
+
+    static __device__ __forceinline__ unsigned thread()
+    {
+        return threadIdx.x;
+    }
+    static __device__ __forceinline__ void sync()
+    {
+        __syncthreads();
+    }
+    static __device__ __forceinline__ bool any(bool is)
+    {
+        return __syncthreads_or(is ? 1 : 0) != 0;
+    }
+    static __device__ __forceinline__ uint32_t scan(uint32_t value)
+    {
+        uint32_t total;
+        return tg_block_scan(value, &total);
+    }
 
     __device__ __forceinline__ uint32_t most(uint32_t key)
     {
@@ -205,16 +242,9 @@ template <unsigned WARPS, bool IS_RESIDENT> struct tg_team {
         return tg_tree_of(space.sums[0], leaves());
     }
 
-    /* Clips values to so many standard deviations; 0: it does not. */
     __device__ __forceinline__ void clip_to(double deviations)
     {
-        if (deviations == 0) {
-            return;
-        }
-        double n = (double)b.n;
-        double mean = sum([](float x) { return (double)x; }) / n;
-        double variance = sum([=](float x) { return ((double)x - mean) * ((double)x - mean); }) / n;
-        limit = (float)fmin(deviations * sqrt(variance), (double)TG_FLOAT_MAX);
+        limit = tg_limit_of(*this, deviations);
     }
 };
 

@@ -289,6 +289,21 @@ static inline unsigned __funnelshift_l(unsigned low, unsigned high, unsigned by)
 {
     return (unsigned)(((uint64_t)high << 32 | low) << by % 32 >> 32);
 }
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector)
+{
+    uint64_t bytes = (uint64_t)high << 32 | low;
+    unsigned out = 0;
+    for (int i = 0; i < 4; i++) {
+        out |= (unsigned)(bytes >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+    }
+    return out;
+}
+/* a + b rounded down, of numbers whose sum is that of doubles, or nearly and rounded up to none of them. */
+static inline float __fadd_rd(float a, float b)
+{
+    float sum = a + b;
+    return (double)sum > (double)a + (double)b ? nextafterf(sum, -INFINITY) : sum;
+}
 static inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum)
 {
     for (int i = 0; i < 32; i += 8) {
