@@ -91,7 +91,8 @@ static void upload_tables(gpu_step *g, const step *h)
     uint32_t *first = calloc(g->chunk_n + 1, sizeof *first), tile_n = tg_gpu_fill_tiles(NULL, first, plan);
     tg_gpu_tile *tiles = calloc(tile_n, sizeof *tiles);
     tg_gpu_fill_tiles(tiles, first, plan);
-    g->pass = (tg_gpu_pass){.units = block_new(g->units, l->unit_n * sizeof *g->units),
+    g->pass = (tg_gpu_pass){.processors = 1,
+                            .units = block_new(g->units, l->unit_n * sizeof *g->units),
                             .pieces = block_new(pieces, piece_n * sizeof *pieces),
                             .chunks = block_new(g->chunks, g->chunk_n * sizeof *g->chunks),
                             .chunk_n = (uint32_t)g->chunk_n,

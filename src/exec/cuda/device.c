@@ -32,6 +32,7 @@ tg_status tg_cuda_open(tg_device **out, int ordinal, void *stream, tg_detail *wh
     }
     *gpu->refused = 0;
     gpu->overlaps = tg_gpu_call_overlaps(ordinal) != 0;
+    gpu->processors = (uint32_t)tg_gpu_call_processors(ordinal);
     tg_gpu_call_name(gpu->name, sizeof gpu->name, ordinal);
     *out = &gpu->device;
     return TG_OK;

@@ -62,6 +62,8 @@ void tg_gpu_end_chunks(const tg_gpu_pass *p, uint64_t *sides, tg_gpu_span *spans
 __global__ static void read_sides(tg_gpu_pass p, uint64_t *sides, const uint8_t *body)
 {
     unsigned i = blockIdx.x * THREADS + threadIdx.x;
+    tg_next_may_begin();
+    tg_after_previous();
     if (i < p.chunk_n) {
         const tg_view *v = &p.space.views[p.first + i];
         sides[p.first + i] = tg_first_bytes(body, *v);
@@ -70,7 +72,7 @@ __global__ static void read_sides(tg_gpu_pass p, uint64_t *sides, const uint8_t 
 
 void tg_gpu_read_sides(const tg_gpu_pass *p, uint64_t *sides, const uint8_t *body)
 {
-    TG_LAUNCH(read_sides, blocks_of(p->chunk_n), THREADS, p->stream, *p, sides, body);
+    TG_LAUNCH_EARLY(read_sides, p->overlaps, blocks_of(p->chunk_n), THREADS, p->stream, *p, sides, body);
 }
 
 /* ---- places -------------------------------------------------------------------------------------------------------------- */

@@ -135,6 +135,15 @@ int tg_gpu_call_overlaps(int ordinal)
     return major >= 9 && !debugs("serial");
 }
 
+int tg_gpu_call_processors(int ordinal)
+{
+    int n = 0;
+    if (cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, ordinal) != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+    return n > 0 ? n : 1;
+}
+
 /* 0: success; else *why is set. */
 static int told(cudaError_t error, const char **why)
 {

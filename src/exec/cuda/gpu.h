@@ -9,6 +9,7 @@ typedef struct tg_gpu {
     int ordinal;
     void *stream;
     bool overlaps;        /* kernels may be launched early (kernel.h) */
+    uint32_t processors;  /* multiprocessors */
     void *mark;           /* of tg_cuda_follow and tg_cuda_lead */
     const uint64_t *step; /* device memory that holds the step; NULL: it is given by callers */
     uint32_t *refused;    /* pinned: frames that were refused when nobody waited for them */

@@ -16,7 +16,8 @@ void tg_gpu_call_release(void *block, int pinned);
 void tg_gpu_call_copy(void *to, const void *from, uint64_t len, void *stream);
 void tg_gpu_call_fill(void *to, int byte, uint64_t len, void *stream);
 int tg_gpu_call_is_capturing(void *stream);
-int tg_gpu_call_overlaps(int ordinal); /* whether a kernel can be put on the GPU before the one before it ends */
+int tg_gpu_call_overlaps(int ordinal);   /* whether a kernel can be put on the GPU before the one before it ends */
+int tg_gpu_call_processors(int ordinal); /* multiprocessors, at least 1 */
 int tg_gpu_call_can_use(const void *memory, int ordinal);
 
 /* Streams, and marks on them: a mark is passed when all that was on the stream before it is done. */

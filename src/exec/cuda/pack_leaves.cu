@@ -253,42 +253,74 @@ TG_DEVICE bool are_sound(const tg_gpu_unit &u, uint32_t count, const uint8_t *by
     return sound;
 }
 
+/* Whether the symbols of a whole leaf can be checked in registers: it has nothing but groups of whole bytes whose limit is more than half of
+ * all numbers of their bits, and not the last one. */
+TG_DEVICE bool has_whole_groups(uint32_t bits, uint64_t limit, uint32_t side, uint32_t from, bool is_last)
+{
+    bool is_half = limit > 0 && limit >> (bits - 1) == 1;
+    return is_half && (bits == 8 || (bits == 16 && side % 2 == 0)) && from >= side && !is_last;
+}
+
+/* A lane's vectors of a whole leaf to shared memory, and a byte after them from each of the first lanes. All lanes of a warp. */
+TG_DEVICE void stage_vectors(uint4 *staged, const uint4 vectors[TG_XXH_VECTORS], uint8_t after)
+{
+    const uint32_t lane = threadIdx.x % TG_WARP;
+    TG_UNROLL
+    for (uint32_t k = 0; k < TG_XXH_VECTORS; k++) {
+        staged[k * TG_WARP + lane] = vectors[k];
+    }
+    if (lane < 8) {
+        ((uint8_t *)(void *)(staged + TG_LEAF_BYTES / 16))[lane] = after;
+    }
+    __syncwarp();
+}
+
+/* A warp a leaf. Symbols that are not checked in registers are checked in shared memory: a group may end in the next leaf. */
 __global__ static void __launch_bounds__(WARPS *TG_WARP, 7)
     check_leaves(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_bodies bodies, uint64_t *hashes, uint32_t leaf_cap)
 {
-    uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = i / p.leaf_n;
-    tg_after_previous();
-    tg_next_may_begin(); /* after that: what is launched early after the next kernel reads sums (add.cu) */
-    if (number >= bodies.n) {
-        return;
-    }
-    const tg_gpu_leaf at = p.leaves[i - number * p.leaf_n];
+    __shared__ uint4 staged_leaves[WARPS][TG_LEAF_VECTORS];
+    const uint32_t lane = threadIdx.x % TG_WARP, i = blockIdx.x * WARPS + threadIdx.x / TG_WARP, number = i / p.leaf_n;
+    const bool has = number < bodies.n;
+    const tg_gpu_leaf at = p.leaves[has ? i - number * p.leaf_n : 0];
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    const uint8_t *bytes = bodies.at[number] + chunk.body_at;
-    uint32_t from = at.number * TG_LEAF_BYTES, end = min(chunk.len, from + TG_LEAF_BYTES);
-    uint32_t side = chunk.side_len;
+    const uint32_t side = chunk.side_len, len = chunk.len, bits = u.group_bits;
+    const uint32_t from = at.number * TG_LEAF_BYTES, end = min(len, from + TG_LEAF_BYTES);
+    const uint64_t limit = u.plain_len == 0 ? limit_of(u) : 0, body_at = chunk.body_at;
+    const bool has_symbols = u.plain_len == 0 && end > side;
+    const bool is_fast = has_whole_groups(bits, limit, side, from, end == len);
+    const bool has_end = end + 8 >= len; /* the last group begins or ends in it */
+    const bool stages = has_symbols && !is_fast && (limit >> bits == 0 || has_end);
+    tg_after_previous(); /* tables of the plan can be read before */
+    tg_next_may_begin(); /* after that: what is launched early after the next kernel reads sums (add.cu) */
+    if (!has) {
+        return;
+    }
+    uint4 *staged = staged_leaves[threadIdx.x / TG_WARP];
+    const uint8_t *bytes = bodies.at[number] + body_at;
     uint64_t hash;
-    bool is_checked = false, is_sound = true;
+    bool is_sound = true;
     if (end - from == TG_LEAF_BYTES) {
         uint4 vectors[TG_XXH_VECTORS];
+        const uint8_t after = stages && lane < 8 && end + lane < len ? bytes[end + lane] : (uint8_t)0;
         tg_leaf_load(vectors, bytes + from);
-        uint64_t limit = u.plain_len == 0 ? limit_of(u) : 0;
-        bool is_half = limit > 0 && limit >> (u.group_bits - 1) == 1; /* from half of all numbers of its bits on, and not all */
-        bool has_whole = u.group_bits == 8 || (u.group_bits == 16 && side % 2 == 0);
-        if (is_half && has_whole && from >= side && end < chunk.len) { /* groups, and the last one is not among them */
-            is_checked = true;
-            is_sound = are_below(vectors, u.group_bits, (uint32_t)limit);
+        if (is_fast) {
+            is_sound = are_below(vectors, bits, (uint32_t)limit);
+        } else if (stages) {
+            stage_vectors(staged, vectors, after);
         }
         hash = tg_hash_vectors(vectors);
     } else {
-        hash = tg_hash_any(bytes + from, end - from);
+        tg_leaf_load(staged, bytes + from, end - from);
+        hash = tg_hash_any((const uint8_t *)(const void *)staged, end - from);
     }
-    if (!is_checked && u.plain_len == 0 && end > side) {
-        is_sound = are_sound(u, chunk.n, bytes + side, max(from, side) - side, end - side);
+    if (stages) {
+        const uint8_t *symbols = (const uint8_t *)((uintptr_t)staged + side - from); /* the first one of the chunk, if it were there */
+        is_sound = are_sound(u, chunk.n, symbols, max(from, side) - side, end - side);
     }
     is_sound = __all_sync(TG_ALL_LANES, is_sound ? 1 : 0) != 0;
-    if (threadIdx.x % TG_WARP == 0) {
+    if (lane == 0) {
         hashes[((uint64_t)number * p.chunk_n + (at.chunk - p.first)) * leaf_cap + at.number] = is_sound ? hash : ~hash;
         if (!is_sound) {
             tg_refuse_chunk(p, at.chunk);

@@ -40,6 +40,7 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                      .has_clip = plan->has_clip,
                      .has_residuals = plan->residual_n > 0,
                      .overlaps = run->gpu->overlaps,
+                     .processors = run->gpu->processors,
                      .stream = run->gpu->stream};
     p.space.clips = plan->has_clip ? p.space.clips : w->ones;
     return p;

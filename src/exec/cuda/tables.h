@@ -202,8 +202,9 @@ typedef struct tg_gpu_pass {
     uint64_t seed, step;
     const uint64_t *step_at; /* where the step is in device memory, if it is not `step`; NULL: it is */
     uint32_t rank;
-    uint32_t kinds;    /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
-    uint8_t nonfinite; /* tg_nonfinite */
+    uint32_t processors; /* multiprocessors of the GPU */
+    uint32_t kinds;      /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
+    uint8_t nonfinite;   /* tg_nonfinite */
     uint8_t is_answer, has_values, has_clip, has_residuals, adds_few;
     uint8_t counts_early; /* symbols that are coded are counted when they are rounded (hold.cu) */
     uint8_t overlaps;     /* kernels may be launched early (kernel.h) */
