@@ -183,7 +183,7 @@ TG_DEVICE tile_part find_part(const tg_gpu_pass &p, const uint8_t *body, const t
     t.at = tile.from;
     t.n = (kinds >> PACKED & 1) != 0 ? tile.n : 0;
     t.symbols = is_coded ? p.space.symbols + 2 * element_at : body + symbols;
-    t.group_n = is_coded || !has_groups ? 1 : group_n;
+    t.group_n = is_coded || !has_groups || t.n == 0 ? 1 : group_n; /* units of other kernels may have none */
     t.bits = !is_coded ? bits : base > 256 ? 16 : 8;
     t.base = base;
     t.side_len = side_len;
