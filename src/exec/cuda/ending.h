@@ -104,13 +104,16 @@ TG_DEVICE void tg_hand_over(const tg_gpu_ending &e)
     }
 }
 
-/* Called by all threads; thread 0 has is_sound. Writes the word that the host polls, after all else that the host is told. */
+/* Called by all threads; thread 0 has is_sound. Writes the word that the host polls, after all else that the host is told. A kernel that
+ * writes no such word fences all the same: a later kernel on the stream writes it for both. */
 TG_DEVICE void tg_announce(const tg_gpu_ending &e, bool is_sound)
 {
     __syncthreads();
-    if (threadIdx.x == 0 && e.sound_to != nullptr) {
+    if (threadIdx.x == 0) {
         __threadfence_system();
-        *(volatile uint32_t *)e.sound_to = is_sound ? 1 : 0;
+        if (e.sound_to != nullptr) {
+            *(volatile uint32_t *)e.sound_to = is_sound ? 1 : 0;
+        }
     }
 }
 
