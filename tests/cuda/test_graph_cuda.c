@@ -105,6 +105,17 @@ static void must_equal_host(flight *f, uint64_t step, size_t len)
     assert_memory_equal(f->frame, f->back, len);
 }
 
+static void must_have_residuals(const flight *f, size_t tensor_n)
+{
+    float *host = test_room(2 * N * sizeof *host), *gpu = host + N;
+    for (size_t t = 0; t < tensor_n; t++) {
+        MUST(tg_codec_residual(f->host, host, t, why));
+        MUST(tg_codec_residual(f->gpu, gpu, t, why));
+        assert_memory_equal(host, gpu, N / tensor_n * sizeof *host);
+    }
+    free(host);
+}
+
 static size_t encode(flight *f, uint64_t step)
 {
     size_t len = 0;
@@ -122,7 +133,7 @@ static void begin_capture(flight *f)
 #endif
 }
 
-/* Step 0 as usual; then a graph, or calls that count as captured, with the step in device memory. */
+/* Step 0 as usual; then a graph, or calls that count as captured, with the step in device memory. Residuals are read after some of them. */
 static void replay(const char *recipe, size_t tensor_n)
 {
     flight f;
@@ -141,6 +152,9 @@ static void replay(const char *recipe, size_t tensor_n)
         set_step(&f, step);
         assert_int_equal(cudaGraphLaunch(ready, f.stream), cudaSuccess);
         must_equal_host(&f, step, len);
+        if (step == 2) {
+            must_have_residuals(&f, tensor_n);
+        }
     }
     (void)cudaGraphExecDestroy(ready);
     (void)cudaGraphDestroy(graph);
@@ -151,11 +165,15 @@ static void replay(const char *recipe, size_t tensor_n)
         size_t len = encode(&f, 99);
         tg_emulated_capture(0);
         must_equal_host(&f, step, len);
+        if (step == 2) {
+            must_have_residuals(&f, tensor_n);
+        }
     }
 #endif
     set_step(&f, STEP_N); /* as usual again */
     MUST(tg_cuda_read_step(f.device, NULL, why));
     must_equal_host(&f, STEP_N, encode(&f, STEP_N));
+    must_have_residuals(&f, tensor_n);
     land(&f);
 }
 

@@ -10,8 +10,8 @@ static const uint64_t lens[TENSOR_N] = {400, 3, 0, 90};
 static const uint32_t groups[TENSOR_N] = {1, 1, 0, 0};
 
 static const test_run runs[] = {
-    {"ef+fp16", "gather"},          {"ef+bf16", "shard"},     {"momentum+fp16", "server"},
-    {"ef@decay=0.5+fp16", "shard"}, {"ef+fp16", "allreduce"},
+    {"ef+fp16", "gather"},    {"ef+bf16", "shard"},  {"momentum+fp16", "server"}, {"ef@decay=0.5+fp16", "shard"},
+    {"ef+fp16", "allreduce"}, {"ef+sign", "gather"}, {"momentum+sign", "server"}, {"ef+sign", "shard"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs };
 
@@ -53,8 +53,8 @@ static void must_be_equal(const tg_span *a, const tg_span *b, uint32_t n)
     }
 }
 
-/* Two steps by `from`, then two by `to`, as four steps on the CPU. */
-static void move(const test_run *run, mixed_kind from, mixed_kind to)
+/* Two steps by `from`, then two by `to`, which has done so many others before, as four steps on the CPU. */
+static void move(const test_run *run, mixed_kind from, mixed_kind to, uint64_t done)
 {
     mixed_flight straight, first, second;
     take_off(&straight, run, 3, MIXED_NONE);
@@ -62,6 +62,7 @@ static void move(const test_run *run, mixed_kind from, mixed_kind to)
     take_off(&second, run, 3, to);
     mixed_fly(&straight, 0, 2);
     mixed_fly(&first, 0, 2);
+    mixed_fly(&second, 0, done);
     tg_span *expected = save_all(&straight.flight.world), *saved = save_all(&first.flight.world);
     must_be_equal(saved, expected, 3);
     for (uint32_t r = 0; r < 3; r++) {
@@ -84,9 +85,9 @@ static void runs_move_between_cpu_and_gpu(void **state)
 {
     (void)state;
     for (size_t run = 0; run < RUN_N; run++) {
-        move(&runs[run], MIXED_NONE, MIXED_ALL);
-        move(&runs[run], MIXED_ALL, MIXED_NONE);
-        move(&runs[run], MIXED_ODD, MIXED_EVEN);
+        move(&runs[run], MIXED_NONE, MIXED_ALL, run % 2);
+        move(&runs[run], MIXED_ALL, MIXED_NONE, 0);
+        move(&runs[run], MIXED_ODD, MIXED_EVEN, 1);
     }
 }
 
@@ -174,6 +175,9 @@ static void another_recipe_takes_over(void **state)
     take_over(&runs[2], &runs[3], MIXED_NONE, MIXED_ALL);
     take_over(&runs[3], &runs[4], MIXED_ODD, MIXED_EVEN);
     take_over(&runs[1], &dense, MIXED_ALL, MIXED_ALL);
+    take_over(&runs[5], &runs[7], MIXED_ALL, MIXED_ALL);
+    take_over(&runs[7], &runs[0], MIXED_ALL, MIXED_NONE);
+    take_over(&runs[1], &runs[6], MIXED_NONE, MIXED_ALL);
 }
 
 static void residuals_are_read(void **state)

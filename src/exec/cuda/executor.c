@@ -228,16 +228,25 @@ static void commit(tg_run *run)
     run->next = now;
 }
 
-static void save(float *out, const tg_run *run, uint64_t at, uint64_t n)
+/* Subtracts what is pending from residuals, before some of them are read or replaced. */
+static void complete_residuals(const tg_run *run)
 {
     tg_gpu_enter(run->gpu);
+    if (run->pending_n > 0) {
+        tg_gpu_subtract_pending(run->units, (uint32_t)run->plan->layout->unit_n, run->now, run->gpu->stream);
+    }
+}
+
+static void save(float *out, const tg_run *run, uint64_t at, uint64_t n)
+{
+    complete_residuals(run);
     tg_gpu_copy(run->gpu, out, run->now + at, n * sizeof *out);
     tg_gpu_settle(run);
 }
 
 static void load(tg_run *run, uint64_t at, const float *values, uint64_t n)
 {
-    tg_gpu_enter(run->gpu);
+    complete_residuals(run);
     tg_gpu_copy(run->gpu, run->now + at, values, n * sizeof *values);
     tg_gpu_settle(run);
 }

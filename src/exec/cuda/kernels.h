@@ -282,8 +282,12 @@ void tg_gpu_quantize_dense(const tg_gpu_pass *p);
 void tg_gpu_quantize_values(const tg_gpu_pass *p);
 
 /* Units with a scale, dense and sparse: computes space.scales, writes them to the side of each chunk, and subtracts what is
- * decoded from the next residual. The scale of bins is in space.scales; where bins select, tg_gpu_select_sparse does all that. */
+ * decoded from the next residual. The scale of bins is in space.scales; where bins select, tg_gpu_select_sparse does all that. Of chunks of
+ * fixed length, tg_gpu_pack_leaves writes scales, and the next step subtracts them: what is subtracted is kept (tg_gpu_unit.pending_at). */
 void tg_gpu_apply_scales(const tg_gpu_pass *p);
+
+/* signs.cu: subtracts what is pending from the residuals of all units. */
+void tg_gpu_subtract_pending(const tg_gpu_unit *units, uint32_t unit_n, float *residuals, void *stream);
 
 /* Adds weight times the values of a body's chunks to sums, or sets them; tg_sum_at of load.h says where they are. Dense chunks;
  * symbols and words are in space, or plain values and packed bits in the body. */

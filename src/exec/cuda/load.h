@@ -122,17 +122,13 @@ TG_DEVICE float tg_velocity(const tg_gpu_pass &p, const tg_gpu_unit &u, float g,
     return (float)u.feedback_params[0] * p.now[u.residual_at + (u.hi - u.lo) + (at - u.lo)] + g;
 }
 
-/* gradient + residual of element `at`; the gradient itself if there is no feedback. */
-TG_DEVICE float tg_add_residual(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, float g,
-                                uint64_t at)
+/* gradient + residual of element `at` of a unit with feedback, whose residual is given. */
+TG_DEVICE float tg_add_to_residual(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, float g,
+                                   uint64_t at, float residual)
 {
-    if (u.planes == 0) {
-        return g;
-    }
     if (g != g) {
         return tg_quiet(g);
     }
-    float residual = p.now[u.residual_at + (at - u.lo)];
     float sum = u.feedback == TG_GPU_FEEDBACK_EF ? g + (float)u.feedback_params[0] * residual
                                                  : residual + tg_velocity(p, u, g, at);
     if (!tg_is_finite(sum) && tg_is_finite(g)) {
@@ -142,6 +138,13 @@ TG_DEVICE float tg_add_residual(const tg_gpu_pass &p, const tg_gpu_unit &u, cons
         sum = sum != sum ? 0.0f : copysignf(TG_FLOAT_MAX, sum);
     }
     return sum;
+}
+
+/* The same of any unit; the gradient itself if there is no feedback. */
+TG_DEVICE float tg_add_residual(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_piece *piece, float g,
+                                uint64_t at)
+{
+    return u.planes == 0 ? g : tg_add_to_residual(p, u, piece, g, at, p.now[u.residual_at + (at - u.lo)]);
 }
 
 /* Stores the residual of element `at`. */

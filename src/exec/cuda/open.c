@@ -278,6 +278,7 @@ static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail
     tg_gpu_fill_chunks(t->chunks, plan);
     (void)tg_gpu_fill_tiles(t->tiles, run->tile_first, plan);
     run->uses = tg_gpu_uses_of(t->units, l->unit_n, (plan->holds & TG_HAS_VALUES) != 0);
+    run->pending_n = run->uses.fixed ? tg_gpu_place_pending(t->units, l->unit_n, plan->residual_n) : 0;
     if (has_few_plain(run)) {
         TG_TRY(tg_acquire(&run->plain_first, a, chunks + 1, sizeof *run->plain_first, why));
         uint32_t plain_n = tg_gpu_fill_plain_tiles(NULL, run->plain_first, plan);
@@ -415,8 +416,9 @@ static tg_status open_all(tg_run *run, tg_detail *why)
     if (run->is_leader) {
         return extend_staging(run, why);
     }
-    TG_TRY(acquire_cleared(&run->now, run->gpu, plan->residual_n * sizeof(float), why));
-    TG_TRY(acquire_cleared(&run->next, run->gpu, plan->residual_n * sizeof(float), why));
+    uint64_t state_len = (plan->residual_n + run->pending_n) * sizeof(float);
+    TG_TRY(acquire_cleared(&run->now, run->gpu, state_len, why));
+    TG_TRY(acquire_cleared(&run->next, run->gpu, state_len, why));
     return tg_gpu_wait(run->gpu, why);
 }
 

@@ -137,6 +137,7 @@ TG_DEVICE uint64_t mend_leaf(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_chu
     return tg_hash_aligned(leaf, len);
 }
 
+/* Hashes leaves of symbols that are packed by bucket, or of signs, before which the scale is written. A warp a leaf. */
 __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
     __shared__ uint4 leaves[WARPS][TG_LEAF_VECTORS];
@@ -144,13 +145,18 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass
     const tg_gpu_leaf at = p.leaves[min(i, p.leaf_n - 1)]; /* tables of the plan, before the kernel before this one has ended */
     const tg_gpu_chunk chunk = p.chunks[at.chunk];
     const tg_gpu_unit &u = p.units[chunk.unit];
-    const bool is_mine = i < p.leaf_n && tg_packs_buckets(p, u), has_seams = is_mine && u.bucket_n % u.group_n != 0;
+    const bool packs = tg_packs_buckets(p, u), has_seams = packs && u.bucket_n % u.group_n != 0;
+    const bool is_signs = (u.kinds >> TG_KIND_SIGN & 1) != 0;
     tg_after_previous();
     tg_next_may_begin();
-    if (!is_mine) {
+    if (i >= p.leaf_n || !(packs || is_signs)) {
         return;
     }
     uint8_t *out = p.space.out[at.chunk];
+    if (is_signs && at.number == 0 && threadIdx.x % TG_WARP == 0) {
+        tg_store_bytes(out, __float_as_uint(p.space.scales[chunk.unit]), 4);
+    }
+    __syncwarp();
     uint32_t from = at.number * TG_LEAF_BYTES, len = min(chunk.len - from, TG_LEAF_BYTES);
     uint64_t hash = has_seams ? mend_leaf(leaves[threadIdx.x / TG_WARP], p, chunk, u, out, from, len) : tg_hash_leaf(out + from, len);
     if (threadIdx.x % TG_WARP == 0) {
@@ -161,12 +167,11 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass
 void tg_gpu_pack_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
     tg_launch_round_leaves(p, hashes, leaf_cap);
-    tg_launch_use_signs(p, hashes, leaf_cap);
     tg_launch_natural_leaves(p, hashes, leaf_cap);
     if ((p->packs & TG_GPU_PACKS_LEAVES) != 0) {
         TG_LAUNCH_EARLY(pack_leaves, p->overlaps, p->leaf_n, PACKERS * TG_WARP, p->stream, *p, hashes, leaf_cap);
     }
-    if (tg_pass_has(p, TG_KIND_PACKS)) {
+    if (tg_pass_has(p, TG_KIND_PACKS) || tg_pass_has(p, TG_KIND_SIGN)) {
         TG_LAUNCH_EARLY(mend_leaves, p->overlaps, (p->leaf_n + WARPS - 1) / WARPS, WARPS * TG_WARP, p->stream, *p, hashes, leaf_cap);
     }
 }

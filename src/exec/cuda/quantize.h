@@ -66,7 +66,7 @@ __host__ __device__ static __forceinline__ unsigned tg_unit_packed(const tg_gpu_
     return is_group ? TG_PACKED_GROUPS : !u.coded && u.group_bits == 1 ? TG_PACKED_SIGNS : TG_PACKED_NUMBERS;
 }
 
-/* Whether a quantizer writes leaves of the frame itself, of a pass over chunks of fixed length: whole bytes, or signs. */
+/* Whether a quantizer writes symbols to the frame itself, of a pass over chunks of fixed length: signs, or whole bytes. */
 __host__ __device__ static __forceinline__ bool tg_unit_signs_leaves(const tg_gpu_unit &u)
 {
     return tg_quantize_kind(u) == TG_KIND_SIGN;
@@ -179,9 +179,8 @@ void tg_launch_round_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t lea
 void tg_launch_hold_tiles(const tg_gpu_pass *p);
 void tg_launch_hold_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 
-/* signs.cu: tg_launch_sign of dense chunks of fixed length, and what is left of them when scales are known. */
+/* signs.cu: tg_launch_sign of dense chunks of fixed length. */
 void tg_launch_take_signs(const tg_gpu_pass *p);
-void tg_launch_use_signs(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap);
 
 /* add_blocks.cu: tg_gpu_add_dense and tg_gpu_add_sparse of units with a scale for every few values. */
 void tg_launch_add_blocks(const tg_gpu_pass *p, const uint8_t *body, float weight, bool sets, bool is_sparse);

@@ -132,8 +132,9 @@ struct tg_run {
     tg_gpu_selection selection;
     void *selection_host, *selection_device; /* its memory */
     tg_gpu_uses uses;
-    uint32_t leaf_cap; /* leaves of the longest chunk */
-    float *now, *next;
+    uint32_t leaf_cap;  /* leaves of the longest chunk */
+    float *now, *next;  /* residual state, and after it ... */
+    uint32_t pending_n; /* ... so many scales that are still to be subtracted (tg_gpu_unit.pending_at) */
     tg_unit_stats *stats;
     bool only_decodes;
     bool is_in_place; /* the residual was written over the current one, so that a graph can be replayed */
@@ -159,6 +160,10 @@ uint32_t tg_gpu_fill_parts(tg_gpu_part *out, uint32_t *first, const uint32_t *ti
 
 /* Leaves of all chunks likewise, of those of fixed length. */
 uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *plan);
+
+/* Gives units whose scales are subtracted from residuals in the next step a place for them after the residual state, of residual_n numbers.
+ * Returns how many there are. For a run whose chunks are of fixed length. */
+uint32_t tg_gpu_place_pending(tg_gpu_unit *units, size_t n, uint64_t residual_n);
 
 /* What n units need together. */
 tg_gpu_uses tg_gpu_uses_of(const tg_gpu_unit *units, size_t n, bool has_values);

@@ -122,13 +122,20 @@ __global__ static void __launch_bounds__(THREADS) find_scales(tg_gpu_pass p)
 {
     uint32_t number = p.first + blockIdx.x, unit = p.chunks[number].unit;
     const tg_gpu_unit &u = p.units[unit];
-    if (!has_scale(u) || u.scale == TG_GPU_SCALE_BINS || !is_first(p, number)) {
+    bool finds = has_scale(u) && u.scale != TG_GPU_SCALE_BINS && is_first(p, number);
+    uint32_t row = finds ? chunks_in_row(p, u, number) : 0;
+    tg_after_previous();
+    tg_next_may_begin();
+    if (!finds) {
         return;
     }
-    uint32_t row = chunks_in_row(p, u, number);
     float scale = u.scale != TG_GPU_SCALE_MEAN ? 1.0f : row > 0 ? mean_of_row(p, number, row) : mean_of(p, u, number);
     if (threadIdx.x == 0) {
-        p.space.scales[unit] = scale != scale ? __uint_as_float(0x7fc00000u) : scale; /* a GPU has a NaN of its own */
+        scale = scale != scale ? __uint_as_float(0x7fc00000u) : scale; /* a GPU has a NaN of its own */
+        p.space.scales[unit] = scale;
+        if (u.pending_at > 0) {
+            p.next[u.pending_at] = scale;
+        }
     }
 }
 
@@ -174,11 +181,11 @@ extern "C" void tg_gpu_apply_scales(const tg_gpu_pass *p)
     if (p->chunk_n == 0 || !tg_pass_has(p, TG_KIND_SIGN)) {
         return;
     }
-    bool has_leaves = p->leaves != nullptr; /* signs.cu sums chunks and uses scales */
+    bool has_leaves = p->leaves != nullptr; /* signs.cu sums chunks, and subtracts scales in the next step */
     if (!has_leaves) {
         TG_LAUNCH(sum_chunks, p->chunk_n, THREADS, p->stream, *p);
     }
-    TG_LAUNCH(find_scales, p->chunk_n, THREADS, p->stream, *p);
+    TG_LAUNCH_EARLY(find_scales, p->overlaps, p->chunk_n, THREADS, p->stream, *p);
     if (!has_leaves) {
         TG_LAUNCH(use_scales, p->tile_n, THREADS, p->stream, *p);
     }

@@ -1,21 +1,57 @@
-/* Signs of whole tensors whose frames have a fixed length; quantize_sign.cu has those of other chunks, scales.cu finds scales. Two kernels,
- * before and after the scale is known. The first reads gradients and residuals, keeps their sum as the residual for now, and writes bits to
- * the frame: 32 values of a warp are a word. The second subtracts what is decoded, and hashes leaves of the frame. */
-#include "exec/cuda/leaf.h"
+/* Signs of whole tensors whose frames have a fixed length; quantize_sign.cu has those of other chunks, scales.cu finds scales, and
+ * pack_leaves.cu hashes leaves. Gradients and residuals are read once: a step keeps gradient + residual, and the scale beside it
+ * (tg_gpu_unit.pending_at), which the next step subtracts when it reads them. 32 values of a warp are a word of the frame. */
+#include "exec/cuda/bucket.h"
+#include "exec/cuda/kernels.h"
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/source.h"
-#include "exec/cuda/sums.h"
-#include "exec/cuda/values.h"
 
-enum { WARPS = 4, THREADS = WARPS * TG_WARP, FOUR = 4, HALF = TG_LANE_N / 2, LEAVES_MAX = 256 };
+enum { WARPS = 4, THREADS = WARPS * TG_WARP, HALF = TG_LANE_N / 2, LEAVES_MAX = 256 };
+enum { SUBTRACTORS = 1024 }; /* threads that subtract the scale of a unit */
 static_assert(TG_GPU_TILE == WARPS * TG_LEAF_N, "a warp takes a leaf of a tile");
 
-/* ---- signs ----------------------------------------------------------------------------------------------------------------- */
+/* ---- residuals --------------------------------------------------------------------------------------------------------------- */
+
+#define NOTHING_PENDING 0x80000000u /* bits of -0, which changes nothing that it is subtracted from */
 
 TG_DEVICE bool is_negative(float v)
 {
     return __float_as_uint(v) >> 31 != 0;
 }
+
+/* What is left of a value of which the scale was sent with its sign. */
+TG_DEVICE float rest_of(float v, float scale)
+{
+    return v - (is_negative(v) ? -scale : scale);
+}
+
+/* The same as a residual. A scale is at most the largest magnitude, so only values that are not finite leave others; a step that refuses
+ * those has done so when it took them. */
+TG_DEVICE float residual_of(float v, float scale)
+{
+    float residual = rest_of(v, scale);
+    return tg_is_finite(residual) ? residual : 0.0f;
+}
+
+/* Subtracts what is pending. A block a unit, since this is seldom needed. */
+__global__ static void __launch_bounds__(SUBTRACTORS) subtract_pending(const tg_gpu_unit *units, float *residuals)
+{
+    const tg_gpu_unit &u = units[blockIdx.x];
+    float *of_unit = residuals + u.residual_at, *pending = residuals + u.pending_at;
+    if (u.pending_at == 0 || __float_as_uint(*pending) == NOTHING_PENDING) {
+        return;
+    }
+    float scale = *pending;
+    for (uint64_t i = threadIdx.x; i < u.hi - u.lo; i += SUBTRACTORS) {
+        of_unit[i] = residual_of(of_unit[i], scale);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *pending = __uint_as_float(NOTHING_PENDING);
+    }
+}
+
+/* ---- signs ----------------------------------------------------------------------------------------------------------------- */
 
 /* What a lane has of a leaf of 1,024 values: the sum of its magnitudes, and the signs of 32 values side by side. */
 typedef struct lane_part {
@@ -26,7 +62,7 @@ typedef struct lane_part {
 /* Rows of 32 values of a whole leaf in place, until one has a value that is not finite. Returns the number of rows that are done. All
  * lanes. */
 template <bool HAS_RESIDUAL, class T>
-TG_DEVICE unsigned take_in_place(lane_part &part, const T *g, bool is_bf16, const float *now, float *next, float decay)
+TG_DEVICE unsigned take_in_place(lane_part &part, const T *g, bool is_bf16, const float *now, float *next, float decay, float scale)
 {
     unsigned lane = threadIdx.x % TG_WARP;
     float zero = 0; /* unless one is not finite */
@@ -42,7 +78,7 @@ TG_DEVICE unsigned take_in_place(lane_part &part, const T *g, bool is_bf16, cons
         TG_UNROLL
         for (unsigned k = 0; k < HALF; k++) {
             v[k] = tg_widen(given[k], is_bf16);
-            v[k] = HAS_RESIDUAL ? v[k] + decay * old[k] : v[k];
+            v[k] = HAS_RESIDUAL ? v[k] + decay * rest_of(old[k], scale) : v[k];
             zero = fmaf(v[k], 0.0f, zero);
         }
         if (__any_sync(TG_ALL_LANES, !(zero == 0))) {
@@ -54,7 +90,7 @@ TG_DEVICE unsigned take_in_place(lane_part &part, const T *g, bool is_bf16, cons
             part.signs = lane == from + k ? signs : part.signs;
             part.magnitudes += fabs((double)v[k]);
             if (HAS_RESIDUAL) {
-                next[32 * (from + k)] = v[k];
+                __stcs(next + 32 * (from + k), v[k]);
             }
         }
     }
@@ -63,7 +99,7 @@ TG_DEVICE unsigned take_in_place(lane_part &part, const T *g, bool is_bf16, cons
 
 /* Any leaf, from row `from` on, of which n values are there. */
 TG_DEVICE void take_slowly(lane_part &part, const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t at, uint32_t n,
-                           unsigned from)
+                           float scale, unsigned from)
 {
     unsigned lane = threadIdx.x % TG_WARP;
     TG_ROLL
@@ -72,12 +108,15 @@ TG_DEVICE void take_slowly(lane_part &part, const tg_gpu_pass &p, const tg_gpu_u
         float v = 0;
         if (i < n) {
             const tg_gpu_piece *piece = tg_piece_at(p, u, at + i);
-            float g = tg_load_gradient(p, u, unit, piece, at + i), sum = tg_add_residual(p, u, piece, g, at + i);
-            tg_keep_state(p, u, g, at + i, false);
-            v = g != g ? tg_quiet(g) : sum; /* the NaN that a CPU would give */
+            float g = tg_load_gradient(p, u, unit, piece, at + i);
+            v = g;
             if (u.planes > 0) {
-                p.next[u.residual_at + (at + i - u.lo)] = v;
+                uint64_t place = u.residual_at + (at + i - u.lo);
+                v = tg_add_to_residual(p, u, piece, g, at + i, residual_of(p.now[place], scale));
+                tg_keep_state(p, u, g, at + i, false);
+                p.next[place] = v;
             }
+            v = g != g ? tg_quiet(g) : v; /* the NaN that a CPU would give */
         }
         uint32_t signs = __ballot_sync(TG_ALL_LANES, is_negative(v));
         part.signs = lane == k ? signs : part.signs;
@@ -93,16 +132,17 @@ TG_DEVICE lane_part take_leaf(const tg_gpu_pass &p, const tg_gpu_unit &u, const 
     float decay = (float)u.feedback_params[0], *next = p.next + s.residual_at + from;
     const float *now = p.now + s.residual_at + from, *floats = (const float *)(const void *)s.floats + from;
     const uint16_t *halves = (const uint16_t *)(const void *)s.halves + from;
+    float scale = u.planes > 0 ? p.now[u.pending_at] : 0.0f;
     lane_part part = {0, 0};
     unsigned done = 0;
     if (n == TG_LEAF_N && s.floats != nullptr) {
-        done = u.planes > 0 ? take_in_place<true>(part, floats, false, now, next, decay)
-                            : take_in_place<false>(part, floats, false, now, next, decay);
+        done = u.planes > 0 ? take_in_place<true>(part, floats, false, now, next, decay, scale)
+                            : take_in_place<false>(part, floats, false, now, next, decay, scale);
     } else if (n == TG_LEAF_N && s.halves != nullptr) {
-        done = u.planes > 0 ? take_in_place<true>(part, halves, s.is_bf16, now, next, decay)
-                            : take_in_place<false>(part, halves, s.is_bf16, now, next, decay);
+        done = u.planes > 0 ? take_in_place<true>(part, halves, s.is_bf16, now, next, decay, scale)
+                            : take_in_place<false>(part, halves, s.is_bf16, now, next, decay, scale);
     }
-    take_slowly(part, p, u, tile.unit, tile.at + first, n, done);
+    take_slowly(part, p, u, tile.unit, tile.at + first, n, scale, done);
     return part;
 }
 
@@ -147,6 +187,8 @@ TG_DEVICE void sum_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32
 
 __global__ static void __launch_bounds__(THREADS, 8) take_signs(tg_gpu_pass p)
 {
+    tg_after_previous();
+    tg_next_may_begin();
     const tg_gpu_tile tile = p.tiles[blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];
     if (!tg_unit_signs_leaves(u) || !tg_unit_sends(u, false)) {
@@ -167,101 +209,14 @@ __global__ static void __launch_bounds__(THREADS, 8) take_signs(tg_gpu_pass p)
     }
 }
 
-/* ---- residuals and leaves of the frame --------------------------------------------------------------------------------------- */
-
-TG_DEVICE float rest_of(float v, float scale)
-{
-    return v - (is_negative(v) ? -scale : scale);
-}
-
-/* Residuals of n elements from number `from` of the tile on, one by one. */
-TG_DEVICE void subtract_slowly(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile, float scale, uint32_t from,
-                               uint32_t end, uint32_t stride)
-{
-    TG_ROLL
-    for (uint32_t i = from; i < end; i += stride) {
-        float *next = p.next + u.residual_at + (tile.at + i - u.lo), residual = rest_of(*next, scale);
-        bool is_fine = tg_is_finite(residual);
-        *next = is_fine ? residual : 0.0f;
-        if (!is_fine && p.nonfinite == TG_GPU_ERROR) {
-            tg_refuse_residual(p, tg_piece_at(p, u, tile.at + i)->tensor);
-        }
-    }
-}
-
-TG_DEVICE void subtract_tile(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile, float scale)
-{
-    enum { EACH = TG_GPU_TILE / FOUR / THREADS };
-    float4 *next = (float4 *)(void *)(p.next + u.residual_at + (tile.at - u.lo)), v[EACH];
-    uint32_t fours = (uintptr_t)next % 16 == 0 ? tile.n / FOUR : 0;
-    TG_UNROLL
-    for (uint32_t b = 0; b < EACH; b++) {
-        uint32_t i = b * THREADS + threadIdx.x;
-        v[b] = i < fours ? next[i] : make_float4(0, 0, 0, 0);
-    }
-    TG_UNROLL
-    for (uint32_t b = 0; b < EACH; b++) {
-        uint32_t i = b * THREADS + threadIdx.x;
-        float4 r = make_float4(rest_of(v[b].x, scale), rest_of(v[b].y, scale), rest_of(v[b].z, scale), rest_of(v[b].w, scale));
-        float zero = fmaf(r.x, 0.0f, fmaf(r.y, 0.0f, fmaf(r.z, 0.0f, r.w * 0.0f))); /* unless one is not finite */
-        if (i < fours && zero == 0) {
-            __stcs(next + i, r);
-        } else if (i < fours) {
-            subtract_slowly(p, u, tile, scale, FOUR * i, FOUR * i + FOUR, 1);
-        }
-    }
-    subtract_slowly(p, u, tile, scale, FOUR * fours + threadIdx.x, tile.n, THREADS);
-}
-
-/* Leaves of the frame that this tile is the first of, by a warp. */
-TG_DEVICE void hash_signs(const tg_gpu_chunk &chunk, const tg_gpu_tile &tile, uint8_t *out, float scale, uint64_t *hashes)
-{
-    const uint32_t each = TG_LEAF_BYTES * 8;
-    uint32_t number = tile.from / each, leaf_n = (chunk.len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
-    uint32_t end = tile.from + each >= chunk.n ? leaf_n : number + 1;
-    if (number == 0 && threadIdx.x % TG_WARP == 0) {
-        tg_store_float(out, scale);
-    }
-    __syncwarp();
-    for (; number < end; number++) {
-        uint32_t from = number * TG_LEAF_BYTES;
-        uint64_t hash = tg_hash_leaf(out + from, min(chunk.len - from, TG_LEAF_BYTES));
-        if (threadIdx.x % TG_WARP == 0) {
-            hashes[number] = hash;
-        }
-    }
-}
-
-/* Tiles, the last of all first, whose residuals are in the cache. */
-__global__ static void __launch_bounds__(THREADS, 8) use_signs(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
-{
-    tg_after_previous();
-    tg_next_may_begin();
-    const tg_gpu_tile tile = p.tiles[p.tile_n - 1 - blockIdx.x];
-    const tg_gpu_unit &u = p.units[tile.unit];
-    if (!tg_unit_signs_leaves(u) || !tg_unit_sends(u, false)) {
-        return;
-    }
-    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
-    float scale = p.space.scales[tile.unit];
-    if (tile.from % (TG_LEAF_BYTES * 8) == 0 && threadIdx.x / TG_WARP == WARPS - 1) {
-        hash_signs(chunk, tile, p.space.out[tile.chunk], scale, hashes + (uint64_t)(tile.chunk - p.first) * leaf_cap);
-    }
-    if (u.planes > 0) {
-        subtract_tile(p, u, tile, scale);
-    }
-}
-
 /* ---- launches ---------------------------------------------------------------------------------------------------------------- */
 
 void tg_launch_take_signs(const tg_gpu_pass *p)
 {
-    TG_LAUNCH(take_signs, p->tile_n, THREADS, p->stream, *p);
+    TG_LAUNCH_EARLY(take_signs, p->overlaps, p->tile_n, THREADS, p->stream, *p);
 }
 
-void tg_launch_use_signs(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
+extern "C" void tg_gpu_subtract_pending(const tg_gpu_unit *units, uint32_t unit_n, float *residuals, void *stream)
 {
-    if (p->chunk_n > 0 && tg_pass_has(p, TG_KIND_SIGN)) {
-        TG_LAUNCH_EARLY(use_signs, p->overlaps, p->tile_n, THREADS, p->stream, *p, hashes, leaf_cap);
-    }
+    TG_LAUNCH(subtract_pending, unit_n, SUBTRACTORS, stream, units, residuals);
 }

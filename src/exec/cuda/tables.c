@@ -114,6 +114,17 @@ void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan)
     }
 }
 
+uint32_t tg_gpu_place_pending(tg_gpu_unit *units, size_t n, uint64_t residual_n)
+{
+    uint32_t placed = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (units[i].quantize == TG_GPU_SIGN && units[i].planes > 0) {
+            units[i].pending_at = residual_n + placed++;
+        }
+    }
+    return placed;
+}
+
 static tg_gpu_tile tile_of(const tg_plan *plan, uint32_t number, uint32_t from)
 {
     const tg_chunk *chunk = &plan->grid->chunks[number];

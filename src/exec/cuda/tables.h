@@ -50,6 +50,7 @@ typedef struct tg_gpu_unit {
     uint64_t lo, hi;      /* its part of the domain */
     uint64_t flat_at;     /* of that part in the domain laid end to end */
     uint64_t residual_at; /* of that part in the residual state; plane p is p * (hi - lo) further */
+    uint64_t pending_at;  /* likewise: of the scale that is still to be subtracted from residuals; 0: nothing ever is */
     double feedback_params[2], select_params[8], quantize_params[TG_GPU_PARAMS], symbol_params[2];
     uint32_t planes;
     uint32_t piece_first, piece_n; /* in the table of pieces */
