@@ -6,7 +6,8 @@
 #include "exec/cuda/quantize.h"
 #include "exec/cuda/source.h"
 
-enum { WARPS = 4, THREADS = WARPS * TG_WARP, HALF = TG_LANE_N / 2, LEAVES_MAX = 256 };
+enum { WARPS = 4, THREADS = WARPS * TG_WARP, BLOCKS = 5 /* that a multiprocessor runs at once */ };
+enum { ROWS = TG_LANE_N / 2 /* of 32 values, that are loaded at once */, LEAVES_MAX = 256 };
 enum { SUBTRACTORS = 1024 }; /* threads that subtract the scale of a unit */
 static_assert(TG_GPU_TILE == WARPS * TG_LEAF_N, "a warp takes a leaf of a tile");
 
@@ -51,7 +52,7 @@ __global__ static void __launch_bounds__(SUBTRACTORS) subtract_pending(const tg_
     }
 }
 
-/* ---- signs ----------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------------------------------------ */
 
 /* What a lane has of a leaf of 1,024 values: the sum of its magnitudes, and the signs of 32 values side by side. */
 typedef struct lane_part {
@@ -59,61 +60,138 @@ typedef struct lane_part {
     uint32_t signs;
 } lane_part;
 
-/* Rows of 32 values of a whole leaf in place, until one has a value that is not finite. Returns the number of rows that are done. All
- * lanes. */
-template <bool HAS_RESIDUAL, class T>
-TG_DEVICE unsigned take_in_place(lane_part &part, const T *g, bool is_bf16, const float *now, float *next, float decay, float scale)
+/* Where a lane has its values of some rows, of a leaf that is whole and in place. */
+typedef struct row_source {
+    const void *values; /* NULL: it is another leaf */
+    const float *now;   /* residuals; NULL: there are none */
+    uint32_t dtype;
+} row_source;
+
+/* Such rows, as they are in memory. */
+typedef struct lane_rows {
+    uint32_t given[ROWS];
+    float old[ROWS];
+} lane_rows;
+
+TG_DEVICE bool is_mine(const tg_gpu_unit &u)
 {
-    unsigned lane = threadIdx.x % TG_WARP;
-    float zero = 0; /* unless one is not finite */
-    TG_UNROLL
-    for (unsigned from = 0; from < TG_LANE_N; from += HALF) {
-        T given[HALF];
-        float v[HALF], old[HALF];
-        TG_UNROLL
-        for (unsigned k = 0; k < HALF; k++) {
-            given[k] = __ldcs(g + 32 * (from + k));
-            old[k] = HAS_RESIDUAL ? __ldcs(now + 32 * (from + k)) : 0.0f;
-        }
-        TG_UNROLL
-        for (unsigned k = 0; k < HALF; k++) {
-            v[k] = tg_widen(given[k], is_bf16);
-            v[k] = HAS_RESIDUAL ? v[k] + decay * rest_of(old[k], scale) : v[k];
-            zero = fmaf(v[k], 0.0f, zero);
-        }
-        if (__any_sync(TG_ALL_LANES, !(zero == 0))) {
-            return from;
-        }
-        TG_UNROLL
-        for (unsigned k = 0; k < HALF; k++) {
-            uint32_t signs = __ballot_sync(TG_ALL_LANES, is_negative(v[k]));
-            part.signs = lane == from + k ? signs : part.signs;
-            part.magnitudes += fabs((double)v[k]);
-            if (HAS_RESIDUAL) {
-                __stcs(next + 32 * (from + k), v[k]);
-            }
-        }
-    }
-    return TG_LANE_N;
+    return (u.kinds >> TG_KIND_SIGN & 1) != 0 && tg_unit_sends(u, false);
 }
 
-/* Any leaf, from row `from` on, of which n values are there. */
-TG_DEVICE void take_slowly(lane_part &part, const tg_gpu_pass &p, const tg_gpu_unit &u, uint32_t unit, uint64_t at, uint32_t n,
-                           float scale, unsigned from)
+/* The first rows of this warp's leaf in tile t. */
+TG_DEVICE row_source first_rows(const tg_gpu_pass &p, uint32_t t)
 {
-    unsigned lane = threadIdx.x % TG_WARP;
+    const tg_gpu_tile tile = p.tiles[t];
+    const tg_gpu_unit &u = p.units[tile.unit];
+    const uint32_t first = threadIdx.x / TG_WARP * TG_LEAF_N, from = first + threadIdx.x % TG_WARP;
+    const tg_gpu_source s = tg_source_of(p, u, tile);
+    row_source rows = {nullptr, nullptr, s.floats != nullptr ? 0u : s.is_bf16 ? 2u : 1u};
+    if (is_mine(u) && tile.n >= first + TG_LEAF_N && tg_source_has(s)) {
+        rows.values = rows.dtype == 0 ? (const void *)((const float *)(const void *)s.floats + from)
+                                      : (const void *)((const uint16_t *)(const void *)s.halves + from);
+        rows.now = u.planes > 0 ? p.now + s.residual_at + from : nullptr;
+    }
+    return rows;
+}
+
+/* The rows after them. */
+TG_DEVICE row_source later_rows(const row_source &s)
+{
+    return {s.values == nullptr ? nullptr : (const char *)s.values + 32 * ROWS * (s.dtype == 0 ? 4 : 2),
+            s.now == nullptr ? nullptr : s.now + 32 * ROWS, s.dtype};
+}
+
+/* What was loaded before is in use while these are on their way. */
+TG_DEVICE void load_rows(lane_rows &rows, const row_source &s)
+{
+    if (s.values == nullptr) {
+        return;
+    }
+    if (s.dtype == 0) {
+        TG_UNROLL
+        for (unsigned k = 0; k < ROWS; k++) {
+            rows.given[k] = __ldcs((const uint32_t *)s.values + 32 * k);
+        }
+    } else {
+        TG_UNROLL
+        for (unsigned k = 0; k < ROWS; k++) {
+            rows.given[k] = __ldcs((const uint16_t *)s.values + 32 * k);
+        }
+    }
+    if (s.now != nullptr) {
+        TG_UNROLL
+        for (unsigned k = 0; k < ROWS; k++) {
+            rows.old[k] = __ldcs(s.now + 32 * k);
+        }
+    }
+}
+
+/* gradient + residual of rows. False, in all lanes: one is not finite. */
+TG_DEVICE bool add_rows(float v[ROWS], const lane_rows &rows, const row_source &s, float decay, float scale)
+{
+    float zero = 0; /* unless one is not finite */
+    if (s.dtype == 0) {
+        TG_UNROLL
+        for (unsigned k = 0; k < ROWS; k++) {
+            v[k] = __uint_as_float(rows.given[k]);
+        }
+    } else {
+        TG_UNROLL
+        for (unsigned k = 0; k < ROWS; k++) {
+            v[k] = tg_any_half(rows.given[k], s.dtype == 2);
+        }
+    }
+    if (s.now != nullptr) {
+        TG_UNROLL
+        for (unsigned k = 0; k < ROWS; k++) {
+            v[k] = v[k] + decay * rest_of(rows.old[k], scale);
+        }
+    }
+    TG_UNROLL
+    for (unsigned k = 0; k < ROWS; k++) {
+        zero = fmaf(v[k], 0.0f, zero);
+    }
+    return !__any_sync(TG_ALL_LANES, !(zero == 0));
+}
+
+/* Such rows, from number `from` on: signs, magnitudes and, unless `next` is NULL, the next residuals. */
+TG_DEVICE void keep_rows(lane_part &part, const float v[ROWS], float *next, unsigned from)
+{
+    const unsigned lane = threadIdx.x % TG_WARP;
+    TG_UNROLL
+    for (unsigned k = 0; k < ROWS; k++) {
+        uint32_t signs = __ballot_sync(TG_ALL_LANES, is_negative(v[k]));
+        part.signs = lane == from + k ? signs : part.signs;
+        part.magnitudes += fabs((double)v[k]);
+    }
+    if (next != nullptr) {
+        TG_UNROLL
+        for (unsigned k = 0; k < ROWS; k++) {
+            __stcs(next + 32 * k, v[k]);
+        }
+    }
+}
+
+/* Any ROWS rows of this warp's leaf in tile t, one by one. */
+TG_CALLED lane_part take_slowly(lane_part part, const tg_gpu_pass &p, uint32_t t, unsigned from)
+{
+    const tg_gpu_tile tile = p.tiles[t];
+    const tg_gpu_unit &u = p.units[tile.unit];
+    const uint32_t lane = threadIdx.x % TG_WARP, first = threadIdx.x / TG_WARP * TG_LEAF_N;
+    const float scale = u.planes > 0 ? p.now[u.pending_at] : 0.0f;
     TG_ROLL
-    for (unsigned k = from; k < TG_LANE_N; k++) {
-        uint32_t i = 32 * k + lane;
+    for (unsigned k = from; k < from + ROWS; k++) {
+        const uint32_t i = first + 32 * k + lane;
+        const uint64_t at = tile.at + i;
         float v = 0;
-        if (i < n) {
-            const tg_gpu_piece *piece = tg_piece_at(p, u, at + i);
-            float g = tg_load_gradient(p, u, unit, piece, at + i);
+        if (i < tile.n) {
+            const tg_gpu_piece *piece = tg_piece_at(p, u, at);
+            const float g = tg_load_gradient(p, u, tile.unit, piece, at);
             v = g;
             if (u.planes > 0) {
-                uint64_t place = u.residual_at + (at + i - u.lo);
-                v = tg_add_to_residual(p, u, piece, g, at + i, residual_of(p.now[place], scale));
-                tg_keep_state(p, u, g, at + i, false);
+                const uint64_t place = u.residual_at + (at - u.lo);
+                v = tg_add_to_residual(p, u, piece, g, at, residual_of(p.now[place], scale));
+                tg_keep_state(p, u, g, at, false);
                 p.next[place] = v;
             }
             v = g != g ? tg_quiet(g) : v; /* the NaN that a CPU would give */
@@ -122,27 +200,32 @@ TG_DEVICE void take_slowly(lane_part &part, const tg_gpu_pass &p, const tg_gpu_u
         part.signs = lane == k ? signs : part.signs;
         part.magnitudes += fabs((double)v);
     }
+    return part;
 }
 
-/* The leaf of this warp. */
-TG_DEVICE lane_part take_leaf(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_tile &tile)
+/* ---- leaves ------------------------------------------------------------------------------------------------------------------ */
+
+/* The leaf of this warp in tile t, whose first rows are loaded; those of the next leaf are loaded then. */
+TG_DEVICE lane_part take_leaf(lane_rows &rows, const tg_gpu_pass &p, uint32_t t, const row_source &own, const row_source &next_leaf)
 {
-    const tg_gpu_source s = tg_source_of(p, u, tile);
-    uint32_t first = threadIdx.x / TG_WARP * TG_LEAF_N, from = first + threadIdx.x % TG_WARP, n = min(tile.n - first, TG_LEAF_N);
-    float decay = (float)u.feedback_params[0], *next = p.next + s.residual_at + from;
-    const float *now = p.now + s.residual_at + from, *floats = (const float *)(const void *)s.floats + from;
-    const uint16_t *halves = (const uint16_t *)(const void *)s.halves + from;
-    float scale = u.planes > 0 ? p.now[u.pending_at] : 0.0f;
+    const tg_gpu_tile tile = p.tiles[t];
+    const tg_gpu_unit &u = p.units[tile.unit];
+    const uint32_t from = threadIdx.x / TG_WARP * TG_LEAF_N + threadIdx.x % TG_WARP;
+    const float decay = (float)u.feedback_params[0], scale = own.now != nullptr ? p.now[u.pending_at] : 0.0f;
+    float *next = own.now != nullptr ? p.next + u.residual_at + (tile.at - u.lo) + from : nullptr;
     lane_part part = {0, 0};
-    unsigned done = 0;
-    if (n == TG_LEAF_N && s.floats != nullptr) {
-        done = u.planes > 0 ? take_in_place<true>(part, floats, false, now, next, decay, scale)
-                            : take_in_place<false>(part, floats, false, now, next, decay, scale);
-    } else if (n == TG_LEAF_N && s.halves != nullptr) {
-        done = u.planes > 0 ? take_in_place<true>(part, halves, s.is_bf16, now, next, decay, scale)
-                            : take_in_place<false>(part, halves, s.is_bf16, now, next, decay, scale);
+    TG_ROLL
+    for (unsigned row = 0; row < TG_LANE_N; row += ROWS) {
+        const row_source ahead = row == 0 ? later_rows(own) : next_leaf;
+        float v[ROWS];
+        if (own.values != nullptr && add_rows(v, rows, own, decay, scale)) {
+            load_rows(rows, ahead);
+            keep_rows(part, v, next != nullptr ? next + 32 * row : nullptr, row);
+        } else {
+            part = take_slowly(part, p, t, row);
+            load_rows(rows, ahead);
+        }
     }
-    take_slowly(part, p, u, tile.unit, tile.at + first, n, scale, done);
     return part;
 }
 
@@ -159,15 +242,20 @@ TG_DEVICE void put_signs(uint8_t *to, uint32_t signs, uint32_t n)
     }
 }
 
-/* The last block of a chunk sums what its leaves have, in place of the first of them. */
-TG_DEVICE void sum_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32_t number)
+/* ---- tiles --------------------------------------------------------------------------------------------------------------------- */
+
+/* Called when `done` tiles of a chunk are done by this block. The last block of the chunk sums what its leaves have, in place of the first
+ * of them. */
+TG_DEVICE void end_tiles(const tg_gpu_pass &p, uint32_t number, uint32_t done)
 {
     __shared__ double leaves[LEAVES_MAX];
     __shared__ bool is_last;
+    const tg_gpu_chunk &chunk = p.chunks[number];
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        is_last = atomicAdd(&p.space.progress[number].summed, 1u) + 1 == (chunk.n + TG_GPU_TILE - 1) / TG_GPU_TILE;
+        uint32_t before = atomicAdd(&p.space.progress[number].summed, done);
+        is_last = before + done == (chunk.n + TG_GPU_TILE - 1) / TG_GPU_TILE;
     }
     __syncthreads();
     if (!is_last) {
@@ -185,27 +273,40 @@ TG_DEVICE void sum_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, uint32
     }
 }
 
-__global__ static void __launch_bounds__(THREADS, 8) take_signs(tg_gpu_pass p)
+/* A block has tiles side by side. While a warp takes rows, its next ones are on their way. */
+__global__ static void __launch_bounds__(THREADS, BLOCKS) take_signs(const __grid_constant__ tg_gpu_pass p)
 {
+    const uint32_t each = p.tile_n / gridDim.x, more = p.tile_n % gridDim.x; /* so many blocks have one more */
+    const uint32_t begin = blockIdx.x * each + min(blockIdx.x, more), end = begin + each + (blockIdx.x < more ? 1 : 0);
+    const uint32_t first = threadIdx.x / TG_WARP * TG_LEAF_N;
     tg_after_previous();
     tg_next_may_begin();
-    const tg_gpu_tile tile = p.tiles[blockIdx.x];
-    const tg_gpu_unit &u = p.units[tile.unit];
-    if (!tg_unit_signs_leaves(u) || !tg_unit_sends(u, false)) {
-        return;
-    }
-    const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
-    uint32_t first = threadIdx.x / TG_WARP * TG_LEAF_N;
-    if (first < tile.n) {
-        lane_part part = take_leaf(p, u, tile);
-        put_signs(p.space.out[tile.chunk] + chunk.side_len + (tile.from + first) / 8, part.signs, min(tile.n - first, TG_LEAF_N));
-        double sum = tg_fold(part.magnitudes);
-        if (threadIdx.x % TG_WARP == 0) {
-            p.space.magnitudes[chunk.leaf_at + (tile.from + first) / TG_LEAF_N] = sum;
+    row_source own = first_rows(p, begin);
+    lane_rows rows;
+    load_rows(rows, own);
+    uint32_t done = 0; /* tiles of a chunk whose leaves are summed */
+    TG_ROLL
+    for (uint32_t t = begin; t < end; t++) {
+        const tg_gpu_tile tile = p.tiles[t];
+        const tg_gpu_unit &u = p.units[tile.unit];
+        const row_source next_leaf = t + 1 < end ? first_rows(p, t + 1) : row_source{nullptr, nullptr, 0};
+        if (is_mine(u) && first < tile.n) {
+            const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
+            lane_part part = take_leaf(rows, p, t, own, next_leaf);
+            put_signs(p.space.out[tile.chunk] + chunk.side_len + (tile.from + first) / 8, part.signs, min(tile.n - first, TG_LEAF_N));
+            double sum = tg_fold(part.magnitudes);
+            if (threadIdx.x % TG_WARP == 0) {
+                p.space.magnitudes[chunk.leaf_at + (tile.from + first) / TG_LEAF_N] = sum;
+            }
+        } else {
+            load_rows(rows, next_leaf);
         }
-    }
-    if (u.scale == TG_GPU_SCALE_MEAN) {
-        sum_chunk(p, chunk, tile.chunk);
+        own = next_leaf;
+        done += is_mine(u) && u.scale == TG_GPU_SCALE_MEAN ? 1 : 0;
+        if (done > 0 && (t + 1 == end || p.tiles[t + 1].chunk != tile.chunk)) {
+            end_tiles(p, tile.chunk, done);
+            done = 0;
+        }
     }
 }
 
@@ -213,7 +314,8 @@ __global__ static void __launch_bounds__(THREADS, 8) take_signs(tg_gpu_pass p)
 
 void tg_launch_take_signs(const tg_gpu_pass *p)
 {
-    TG_LAUNCH_EARLY(take_signs, p->overlaps, p->tile_n, THREADS, p->stream, *p);
+    const uint64_t blocks = (uint64_t)BLOCKS * p->processors;
+    TG_LAUNCH_EARLY(take_signs, p->overlaps, blocks < p->tile_n ? blocks : p->tile_n, THREADS, p->stream, *p);
 }
 
 extern "C" void tg_gpu_subtract_pending(const tg_gpu_unit *units, uint32_t unit_n, float *residuals, void *stream)
