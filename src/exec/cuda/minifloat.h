@@ -182,24 +182,21 @@ TG_DEVICE unsigned tg_round_value(float given, const tg_gpu_minifloat &f, float 
 struct tg_rounding {
     tg_gpu_minifloat f;
     float step, factor;
-    float normal, most; /* the least normal magnitude, and the last but one of all */
+    float most; /* the last but one of all magnitudes */
+    float down,
+        up; /* powers of 2 to where the bits of magnitude number m are m << shift, below the least normal one too; and back */
     bool is_fast;
 
-    /* Magnitudes below the least normal one are as far from each other as those from it to twice of it. So they are moved there. */
     __device__ __forceinline__ unsigned round_fast(float given) const
     {
-        const uint32_t shift = 23 - f.fraction_bits, half = 1u << (shift - 1), lower = (1u << shift) - 1;
-        const int first = (int)((127 - f.bias) << f.fraction_bits), normals = 1 << f.fraction_bits;
-        float size = fabsf(given), quotient = fminf(size * factor, most);
-        bool is_normal = quotient >= normal;
-        float moved = is_normal ? 0.0f : normal, place = quotient + moved;
-        float middle = __uint_as_float((__float_as_uint(place) & ~lower) | half) - moved;
-        float over = fmaf(middle, step, -size);       /* its sign is exact, and it is not -0 */
-        int sign = (int)__float_as_uint(given) >> 31; /* 0 or -1 */
-        int number = (int)(__float_as_uint(place) >> shift) - (is_normal ? first : first + normals);
-        number += (int)((__float_as_uint(over) + (uint32_t)sign) >>
-                        31); /* of two that are as near, that of the lower symbol */
-        return f.zero + (uint32_t)((number ^ sign) - sign);
+        const uint32_t shift = 23 - f.fraction_bits, half = 1u << (shift - 1), kept = ~0u << shift;
+        uint32_t bits = __float_as_uint(given), place = __float_as_uint(fminf(fabsf(given * factor), most) * down);
+        float middle = __uint_as_float((place & kept) | half) * up; /* of the two magnitudes around the quotient */
+        middle = __uint_as_float(__float_as_uint(middle) | (bits & 0x80000000u));
+        float limit = fmaf(middle, step, -given); /* its sign is exact, and it is not -0 */
+        uint32_t lower =
+            (place >> shift) ^ (uint32_t)((int)bits >> 31); /* of negative numbers, the one further from 0 */
+        return f.zero + lower + (__float_as_uint(limit) >> 31);
     }
     __device__ __forceinline__ unsigned round(float given) const
     {
@@ -215,8 +212,9 @@ TG_DEVICE tg_rounding tg_rounding_of(const tg_gpu_minifloat &f, float step)
     return {f,
             step,
             (float)(1 / (double)step),
-            tg_power(1 - (int)f.bias),
             tg_minifloat_magnitude(f, f.zero - 1),
+            tg_power((int)f.bias - 127),
+            tg_power(127 - (int)f.bias),
             step >= 0x1p-60f && step <= 0x1p60f};
 }
 

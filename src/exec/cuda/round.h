@@ -50,7 +50,7 @@ TG_DEVICE tg_round_tile tg_round_tile_of(const tg_gpu_pass &p, const tg_gpu_tile
 TG_DEVICE void tg_add_moments(tg_gpu_moments &m, float v)
 {
     m.magnitudes += fabs((double)v);
-    m.squares += (double)v * (double)v;
+    m.squares = fma((double)v, (double)v, m.squares); /* the square is exact */
     m.count += v != 0 ? 1 : 0;
 }
 
@@ -59,7 +59,6 @@ TG_DEVICE void tg_add_moments(tg_gpu_moments &m, float v)
 template <bool HOLDS, bool HAS_RESIDUAL, unsigned AT_ONCE, class T>
 TG_DEVICE bool tg_sum_in_place(tg_gpu_moments &m, float *held, const T *g, bool is_bf16, const float *now, float decay)
 {
-    float zero = 0; /* unless one is not finite */
     TG_UNROLL
     for (unsigned from = 0; from < TG_LANE_N; from += AT_ONCE) {
         T given[AT_ONCE];
@@ -73,14 +72,13 @@ TG_DEVICE bool tg_sum_in_place(tg_gpu_moments &m, float *held, const T *g, bool 
         for (unsigned k = 0; k < AT_ONCE; k++) {
             float v = tg_widen(given[k], is_bf16);
             v = HAS_RESIDUAL ? v + decay * old[k] : v;
-            zero = fmaf(v, 0.0f, zero);
             tg_add_moments(m, v);
             if (HOLDS) {
                 held[32 * (from + k)] = v;
             }
         }
     }
-    return zero == 0;
+    return m.magnitudes < (double)INFINITY;
 }
 
 /* gradient + residual of element i of the tile, which may be before its first one, by the policy for NaN and Inf; its gradient. */
