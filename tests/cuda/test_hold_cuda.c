@@ -94,19 +94,24 @@ static void set_step(both *b, tg_dtype dtype, uint64_t step, bool has_bad)
     MUST(tg_cuda_copy(b->device, b->device_grads, b->grads, b->len, why));
 }
 
+static void compare_step(both *b, uint64_t step)
+{
+    size_t len = 0, host_len = 0;
+    MUST(tg_encode(&host_len, b->host, b->frame, b->cap, step, b->of_host, why));
+    MUST(tg_encode(&len, b->gpu, b->device_frame, b->cap, step, b->of_device, why));
+    assert_int_equal(host_len, len);
+    MUST(tg_cuda_copy(b->device, b->back, b->device_frame, len, why));
+    MUST(tg_cuda_wait(b->device, why));
+    assert_memory_equal(b->frame, b->back, len);
+}
+
 static void compare(const char *recipe, tg_dtype dtype, tg_nonfinite policy, bool has_bad)
 {
     both b;
     begin(&b, recipe, dtype, policy);
     for (uint64_t step = 0; step < STEP_N; step++) {
-        size_t len = 0, host_len = 0;
         set_step(&b, dtype, step, has_bad);
-        MUST(tg_encode(&host_len, b.host, b.frame, b.cap, step, b.of_host, why));
-        MUST(tg_encode(&len, b.gpu, b.device_frame, b.cap, step, b.of_device, why));
-        assert_int_equal(host_len, len);
-        MUST(tg_cuda_copy(b.device, b.back, b.device_frame, len, why));
-        MUST(tg_cuda_wait(b.device, why));
-        assert_memory_equal(b.frame, b.back, len);
+        compare_step(&b, step);
     }
     end(&b);
 }
@@ -136,11 +141,56 @@ static void so_they_are_without_shared_memory(void **state)
     compare_all("0");
 }
 
+/* Two steps of one tensor of n values. */
+static void compare_lengths(const float *values, uint64_t n)
+{
+    const tg_tensor tensor = {.name = "a", .dtype = TG_FP32, .dims = &n, .dim_n = 1};
+    tg_options opt = TG_OPTIONS_INIT;
+    both b = {.grads = NULL};
+    MUST(tg_cuda_open(&b.device, 0, NULL, why));
+    MUST(tg_codec_new(&b.host, "ef+fp8", &tensor, 1, &opt, why));
+    opt.device = b.device;
+    MUST(tg_codec_new(&b.gpu, "ef+fp8", &tensor, 1, &opt, why));
+    b.cap = tg_encode_bound(b.host);
+    b.frame = malloc(b.cap);
+    b.back = malloc(b.cap);
+    assert_true(b.frame != NULL && b.back != NULL);
+    MUST(tg_cuda_acquire(&b.device_grads, b.device, n * sizeof *values, why));
+    MUST(tg_cuda_acquire((void **)&b.device_frame, b.device, b.cap, why));
+    MUST(tg_cuda_copy(b.device, b.device_grads, values, n * sizeof *values, why));
+    b.of_host[0] = values;
+    b.of_device[0] = b.device_grads;
+    for (uint64_t step = 0; step < 2; step++) {
+        compare_step(&b, step);
+    }
+    end(&b);
+}
+
+/* Chunks that end at or beside the ends of what warps, leaves of the frame, tiles, parts and chunks have. */
+static void chunks_of_any_length(void **state)
+{
+    static const uint64_t ends[] = {3, 2048, 4096, 6144, 16384, 20480, 32768, 262144, 262144 + 2048};
+    float *values = malloc(MOST * sizeof *values);
+    (void)state;
+    assert_true(values != NULL);
+    assert_int_equal(setenv("TG_HOLD", "1", 1), 0);
+    for (size_t i = 0; i < MOST; i++) {
+        values[i] = ldexpf((float)(i * 7919 % 65537) - 32768.0f, -(int)(10 + i % 9));
+    }
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        for (uint64_t n = ends[i] - 2; n <= ends[i] + 6; n += ends[i] > 32768 ? 4 : 1) {
+            compare_lengths(values, n);
+        }
+    }
+    free(values);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frames_are_those_of_the_cpu),
         cmocka_unit_test(so_they_are_without_shared_memory),
+        cmocka_unit_test(chunks_of_any_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

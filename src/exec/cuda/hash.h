@@ -257,6 +257,23 @@ TG_DEVICE uint64_t tg_hash_vectors(const uint4 vectors[TG_XXH_VECTORS])
     return tg_hash_blocks(added);
 }
 
+/* What half of a whole leaf, two of its blocks, adds to each sum, from the half's vectors: to added[block][word] in shared memory. A warp. */
+TG_DEVICE void tg_hash_half(uint64_t added[][TG_XXH_SUMS], const uint4 vectors[TG_XXH_VECTORS / 2], bool is_second)
+{
+    const unsigned lane = threadIdx.x % TG_WARP;
+    uint64_t sums[2][2];
+    TG_UNROLL
+    for (int b = 0; b < 2; b++) {
+        tg_xxh_add(sums[b], vectors + 2 * b, is_second && b == 1);
+    }
+    uint64_t low = tg_xxh_halve(sums[0][0], sums[1][0], 16), high = tg_xxh_halve(sums[0][1], sums[1][1], 16);
+    uint64_t total = tg_xxh_halve(low, high, 8);
+    total += __shfl_xor_sync(TG_ALL_LANES, total, 4);
+    if ((lane & 4) == 0) {
+        added[lane / 16][2 * (lane % 4) + lane / 8 % 2] = total;
+    }
+}
+
 /* Words [from, end) of a vector, and 0 for others, which are not read. */
 TG_DEVICE uint4 tg_some_words(const uint32_t *at, unsigned from, unsigned end)
 {

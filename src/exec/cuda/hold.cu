@@ -4,8 +4,8 @@
  *
  * The blocks of a chunk are a cluster, so the GPU runs them at the same time, whatever else it runs.
  *
- * Symbols of whole bytes go to the frame, leaf by leaf, each of which is hashed; others to space.symbols, and those that are going to be
- * coded are counted. */
+ * Symbols of whole bytes go to the frame, and its leaves are hashed; others to space.symbols, and those that are going to be coded are
+ * counted. A warp rounds half of a tile, and hashes half of a leaf of the frame. */
 #include "exec/cuda/pack.h"
 #include "exec/cuda/round.h"
 
@@ -14,28 +14,40 @@
 #endif
 #include <stdlib.h>
 
-enum { WARPS = 8, THREADS = WARPS * TG_WARP, FOUR = 4, TILE = TG_GPU_TILE, TILES = TG_GPU_PART_TILES };
-enum { LEAVES = TILES * TILE / TG_LEAF_N, TEAM = THREADS / 2 /* threads of a leaf of the frame */ };
-enum { BEFORE = 8 /* values before a part that can be held, too */, SYMBOLS = 256, BLOCKS = 3 /* of a multiprocessor */ };
+enum { WARPS = 8, THREADS = WARPS * TG_WARP, FOUR = 4, TILE = TG_GPU_TILE, TILES = TG_GPU_PART_TILES, PART = TILES * TILE };
+enum { LEAVES = PART / TG_LEAF_N, EACH = PART / WARPS /* values that a warp rounds */ };
+enum { SIDE = 5 /* bytes that travel beside symbols */, LEAD = 8 /* bytes before the symbols of a warp */ };
+enum { SYMBOLS = 256, BLOCKS = 3 /* of a multiprocessor */ };
 static_assert((uint32_t)LEAVES == 2 * (uint32_t)WARPS, "a warp sums two leaves");
-static_assert((uint32_t)TILE == 4 * TG_LEAF_N && (uint32_t)TILE == TG_LEAF_BYTES, "a tile is a leaf of the frame");
-static_assert((uint32_t)TILE * TILES == 2 * (uint32_t)TG_PACK_TILE, "symbols of a part are counted as those of two tiles of packs");
+static_assert((uint32_t)TILE == 2 * (uint32_t)EACH && (uint32_t)TILE == TG_LEAF_BYTES,
+              "two warps have a tile, and a leaf of the frame");
+static_assert((uint32_t)PART == 2 * (uint32_t)TG_PACK_TILE,
+              "symbols of a part are counted as those of two tiles of packs");
 
 typedef struct hold_space {
-    float values[BEFORE + TILES * TILE]; /* gradient + residual */
     union {
-        uint4 leaves[2][TG_LEAF_VECTORS]; /* of the frame */
-        uint32_t counts[WARPS * SYMBOLS]; /* of each warp */
+        float values[PART];             /* gradient + residual */
+        uint8_t bytes[WARPS][4 * EACH]; /* symbols of a warp, from byte LEAD on, where its values were */
+    };
+    union {
+        uint32_t counts[WARPS * SYMBOLS];                  /* of each warp */
+        uint64_t added[TILES][TG_XXH_BLOCKS][TG_XXH_SUMS]; /* to the hash of each leaf of the frame */
     };
     tg_gpu_moments moments[LEAVES];
     tg_fit_shapes shapes;
     tg_round_step step;
     tg_round_tile tiles[TILES];
-    uint32_t tile_n, part, parts; /* of the block; its number in the chunk; of the chunk */
-    uint32_t others;              /* symbols other than that of 0 */
+    uint8_t *to;          /* where symbols go, or the bytes of the frame that are the part */
+    uint32_t len;         /* of those bytes; they begin with what is SIDE bytes before the first symbol */
+    uint32_t tile_n, n;   /* tiles and values of the block */
+    uint32_t part, parts; /* its number in the chunk; of the chunk */
+    uint32_t others;      /* symbols other than that of 0 */
+    float before[SIDE];   /* gradient + residual before the part */
+    bool is_plain;        /* next residuals can be stored four at a time */
 } hold_space;
 
-static_assert(BLOCKS * (sizeof(hold_space) + 1024) <= 228 * 1024, "so many blocks fit, with what CUDA reserves for each");
+static_assert(BLOCKS * (sizeof(hold_space) + 1024) <= 228 * 1024,
+              "so many blocks fit, with what CUDA reserves for each");
 
 /* Finds the tiles of the part; none if it is empty. One warp. */
 template <bool BY_LEAVES> TG_DEVICE void take_part(const tg_gpu_pass &p, hold_space &space)
@@ -49,9 +61,11 @@ template <bool BY_LEAVES> TG_DEVICE void take_part(const tg_gpu_pass &p, hold_sp
     if (lane == 0) {
         space.tile_n = part.tile_n;
     }
+    __syncwarp();
     if (lane == 0 && part.tile_n > 0) {
-        const tg_round_tile &t = space.tiles[0];
-        space.part = t.tile->from / (TILES * TILE);
+        const tg_round_tile &t = space.tiles[0], &last = space.tiles[part.tile_n - 1];
+        space.n = last.tile->from - t.tile->from + last.tile->n;
+        space.part = t.tile->from / PART;
         space.parts = (t.tiles + TILES - 1) / TILES;
         space.step.rounding.f = tg_minifloat_of(*t.u);
         space.others = 0;
@@ -78,8 +92,7 @@ TG_DEVICE void sum_part(const tg_gpu_pass &p, hold_space &space)
     for (uint32_t leaf = threadIdx.x / TG_WARP; leaf < LEAVES; leaf += WARPS) {
         uint32_t k = leaf / (LEAVES / TILES), in_tile = leaf % (LEAVES / TILES);
         if (k < space.tile_n && in_tile * TG_LEAF_N < space.tiles[k].tile->n) {
-            tg_gpu_moments m =
-                tg_round_sum<true>(p, space.tiles[k], in_tile, space.values + BEFORE + k * (uint32_t)TILE);
+            tg_gpu_moments m = tg_round_sum<true>(p, space.tiles[k], in_tile, space.values + k * (uint32_t)TILE);
             if (threadIdx.x % TG_WARP == 0) {
                 space.moments[leaf] = m;
             }
@@ -87,13 +100,23 @@ TG_DEVICE void sum_part(const tg_gpu_pass &p, hold_space &space)
     }
 }
 
-/* Values before the part, in the frame's leaf that is its first one. One warp. */
-TG_DEVICE void hold_before(const tg_gpu_pass &p, hold_space &space)
+/* Finds where symbols of the part go, and loads the values before it whose symbols are in its first leaf of the frame. Another block rounds
+ * those, too. One warp, while another one fits the step. */
+template <bool BY_LEAVES> TG_DEVICE void find_place(const tg_gpu_pass &p, hold_space &space)
 {
     const tg_round_tile &t = space.tiles[0];
-    int i = (int)(threadIdx.x % TG_WARP), n = min(t.before, (int)BEFORE);
-    if (tg_source_has(t.source) && i < n) {
-        space.values[BEFORE - 1 - i] = tg_round_load_in_place(p, t, -1 - i);
+    uint32_t lane = threadIdx.x % TG_WARP;
+    if (BY_LEAVES && space.part > 0 && lane < SIDE) {
+        const tg_gpu_piece *piece;
+        float g;
+        space.before[lane] = tg_round_load(&g, &piece, p, t, (int)lane - SIDE);
+    }
+    if (lane == 0) {
+        const tg_gpu_chunk &chunk = *t.chunk;
+        const uint32_t from = t.tile->from, planes = t.u->planes;
+        space.to = BY_LEAVES ? p.space.out[t.tile->chunk] + from : p.space.symbols + 2 * chunk.element_at + from;
+        space.len = from + space.n == chunk.n ? chunk.len - from : space.n;
+        space.is_plain = planes == 0 || (planes == 1 && t.source.residual_at % FOUR == 0);
     }
 }
 
@@ -110,10 +133,9 @@ TG_DEVICE bool look_at(tg_gpu_node &node, const volatile tg_gpu_node *at)
 TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, hold_space &space)
 {
     const uint64_t sign = 1ull << 63; /* of numbers that are not negative; it says that they are there */
-    const tg_round_tile &t = space.tiles[0], &last = space.tiles[space.tile_n - 1];
+    const tg_round_tile &t = space.tiles[0];
     const tg_gpu_minifloat f = space.step.rounding.f;
-    uint32_t lane = threadIdx.x % TG_WARP, parts = space.parts;
-    uint32_t n = (last.tile->from - t.tile->from + last.tile->n + TG_LEAF_N - 1) / TG_LEAF_N;
+    uint32_t lane = threadIdx.x % TG_WARP, parts = space.parts, n = (space.n + TG_LEAF_N - 1) / TG_LEAF_N;
     tg_gpu_moments m = {0, 0, 0};
     if (lane < n) {
         m = space.moments[lane];
@@ -161,93 +183,150 @@ TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, hold
 
 /* ---- rounding ------------------------------------------------------------------------------------------------------------ */
 
-/* Fours [from, end) of a tile, whose values are held, with a step for which rounding is fast. */
+/* The first n fours of this warp's values, with a step for which rounding is fast. Symbols may go to where the values are: a turn loads all
+ * of its values before it writes, and writes less far than it has loaded. */
 template <bool HAS_RESIDUAL>
-TG_DEVICE void round_fours(const tg_rounded &to, const tg_gpu_pass &p, const tg_round_tile &t, const hold_space &space,
-                           const float4 *held, uint32_t from, uint32_t end)
+TG_DEVICE void round_fours(const tg_rounded &to, uint32_t *counts, float4 *next, const hold_space &space,
+                           const float4 *held, uint32_t n)
 {
-    enum { BATCH = 2 };
+    enum { BATCH = 4 };
     const tg_rounding r = space.step.rounding;
-    float4 *next = (float4 *)(void *)(p.next + t.source.residual_at);
+    const uint32_t lane = threadIdx.x % TG_WARP;
     TG_ROLL
-    for (uint32_t first = from + threadIdx.x; first < end; first += BATCH * THREADS) {
+    for (uint32_t first = 0; first < n; first += BATCH * TG_WARP) {
         float4 loaded[BATCH];
         TG_UNROLL
         for (uint32_t b = 0; b < BATCH; b++) {
-            loaded[b] = held[min(first + b * THREADS, end - 1)];
+            loaded[b] = held[first + b * TG_WARP + lane];
         }
+        __syncwarp();
         TG_UNROLL
         for (uint32_t b = 0; b < BATCH; b++) {
-            uint32_t i = first + b * THREADS;
-            const float v[FOUR] = {loaded[b].x, loaded[b].y, loaded[b].z, loaded[b].w};
-            if (i < end && !tg_round_four<HAS_RESIDUAL>(to, next, r, space.step.table, i, v)) {
-                tg_round_slowly(to.bytes, to.counts, p, t, space.step, FOUR * (int)i, FOUR * (int)i + FOUR, 1);
+            const uint32_t i = first + b * TG_WARP + lane;
+            if (i < n) {
+                const float v[FOUR] = {loaded[b].x, loaded[b].y, loaded[b].z, loaded[b].w};
+                unsigned symbols[FOUR];
+                TG_UNROLL
+                for (uint32_t k = 0; k < FOUR; k++) {
+                    symbols[k] = r.round_fast(v[k]);
+                    tg_round_count(counts, symbols[k], r.f.zero);
+                }
+                tg_round_put_four<HAS_RESIDUAL>(to, next, space.step.table, i, v, symbols);
             }
         }
     }
 }
 
-/* Elements [from, end) of tile k of the part; from may be below 0. Those that are no whole four are the last warp's. */
-TG_DEVICE void round_range(const tg_rounded &to, const tg_gpu_pass &p, const hold_space &space, uint32_t k, int from,
-                           int end)
+/* The values of this warp; the symbol of the first goes to to.bytes[0]. If rounding is fast, all values are finite: otherwise the step would
+ * be NaN. */
+TG_DEVICE void round_values(const tg_rounded &to, uint32_t *counts, const tg_gpu_pass &p, const hold_space &space)
 {
-    const tg_round_tile &t = space.tiles[k];
-    const float *held = space.values + BEFORE + k * (uint32_t)TILE;
-    int first = (max(from, 0) + FOUR - 1) / FOUR, last = max(end / FOUR, first), thread = (int)threadIdx.x;
-    if (!tg_source_has(t.source) || !space.step.rounding.is_fast || -from > min(t.before, (int)BEFORE)) {
-        tg_round_slowly(to.bytes, to.counts, p, t, space.step, from + thread, end, THREADS);
-        return;
-    }
-    int ahead = min(FOUR * first, end) - from, lane = thread - (THREADS - (int)TG_WARP);
-    if (lane >= 0 && lane < ahead + max(end - FOUR * last, 0)) {
-        int i = lane < ahead ? from + lane : FOUR * last + lane - ahead;
-        tg_round_one(to, p, t, space.step, i, held[i]);
-    }
-    const float4 *fours = (const float4 *)(const void *)held;
-    if (t.has_residual) {
-        round_fours<true>(to, p, t, space, fours, (uint32_t)first, (uint32_t)last);
+    const uint32_t warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP, before = warp * EACH;
+    const uint32_t n = min(space.n - min(space.n, before), (uint32_t)EACH);
+    const uint32_t fours = space.is_plain && space.step.rounding.is_fast ? n / FOUR : 0;
+    const float4 *held = (const float4 *)(const void *)(space.values + before);
+    float4 *next = (float4 *)(void *)(p.next + space.tiles[0].source.residual_at + before);
+    if (space.tiles[0].has_residual) {
+        round_fours<true>(to, counts, next, space, held, fours);
     } else {
-        round_fours<false>(to, p, t, space, fours, (uint32_t)first, (uint32_t)last);
+        round_fours<false>(to, counts, next, space, held, fours);
+    }
+    if (FOUR * fours < n) {
+        const int from = (int)(before % TILE);
+        tg_round_slowly(to.bytes - from, counts, p, space.tiles[before / TILE], space.step,
+                        from + (int)(FOUR * fours + lane), from + (int)n, TG_WARP);
     }
 }
 
-/* The leaves of the frame that are the part, two at a time: half of the block hashes and copies one. */
+/* Byte i of the SIDE bytes before the symbols of this warp. */
+TG_DEVICE uint8_t byte_before(const hold_space &space, uint32_t i)
+{
+    const uint32_t warp = threadIdx.x / TG_WARP;
+    return warp > 0          ? space.bytes[warp - 1][LEAD + EACH - SIDE + i]
+           : space.part == 0 ? tg_round_beside(space.step, i)
+                             : (uint8_t)space.step.rounding.round(space.before[i]);
+}
+
+/* Copies `len` bytes from any place in shared memory to any place in memory: a warp, whose stores are lines. Words around them are read. */
+TG_DEVICE void copy_out(uint8_t *to, const uint8_t *shared, uint32_t len)
+{
+    const uint32_t lane = threadIdx.x % TG_WARP, head = min((uint32_t)(0 - (uintptr_t)to) % 4, len);
+    const uint32_t words = (len - head) / 4, tail = head + 4 * words;
+    if (lane < head) {
+        to[lane] = shared[lane];
+    }
+    if (lane < len - tail) {
+        to[tail + lane] = shared[tail + lane];
+    }
+    const uint32_t skipped = (uint32_t)((uintptr_t)(shared + head) % 4),
+                   in_line = (uint32_t)((uintptr_t)(to + head) / 4) % TG_WARP;
+    const uint32_t *from = (const uint32_t *)(const void *)(shared + head - skipped);
+    for (int i = (int)lane - (int)in_line; i < (int)words; i += (int)TG_WARP) {
+        if (i >= 0) {
+            ((uint32_t *)(void *)(to + head))[i] = __funnelshift_r(from[i], from[i + 1], 8 * skipped);
+        }
+    }
+}
+
+/* What this warp's bytes add to the hash of their leaf, which is whole. */
+TG_DEVICE void hash_half(hold_space &space)
+{
+    enum { HALF = TG_XXH_VECTORS / 2, SHIFT = 8 * (LEAD - SIDE) };
+    const uint32_t warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP;
+    const uint4 *held = (const uint4 *)(const void *)space.bytes[warp];
+    uint4 vectors[HALF];
+    TG_UNROLL
+    for (uint32_t k = 0; k < HALF; k++) {
+        const uint4 *at = held + k * TG_WARP + lane;
+        const uint4 v = *at;
+        const uint32_t after = *(const uint32_t *)(const void *)(at + 1);
+        vectors[k] = make_uint4(__funnelshift_r(v.x, v.y, SHIFT), __funnelshift_r(v.y, v.z, SHIFT),
+                                __funnelshift_r(v.z, v.w, SHIFT), __funnelshift_r(v.w, after, SHIFT));
+    }
+    tg_hash_half(space.added[warp / 2] + warp % 2 * (TG_XXH_BLOCKS / 2), vectors, warp % 2 == 1);
+}
+
+/* The leaves of the frame that are the part. The last one may be shorter than others, or SIDE bytes after four whole ones. */
 TG_DEVICE void round_to_frame(const tg_gpu_pass &p, hold_space &space, uint64_t *hashes, uint32_t leaf_cap)
 {
-    const tg_round_tile &t = space.tiles[0];
-    const uint32_t first = t.tile->from / TG_LEAF_BYTES, team = threadIdx.x / TEAM, thread = threadIdx.x % TEAM;
-    const uint32_t side_len = t.chunk->side_len, chunk_leaves = (t.chunk->len + TG_LEAF_BYTES - 1) / TG_LEAF_BYTES;
-    const uint32_t leaf_n = first + space.tile_n == t.tiles ? chunk_leaves - first : space.tile_n;
-    uint8_t *out = p.space.out[t.tile->chunk];
-    hashes += (uint64_t)(t.tile->chunk - p.first) * leaf_cap;
-    TG_ROLL
-    for (uint32_t pair = 0; pair < leaf_n; pair += 2) {
-        if (pair > 0) {
-            __syncthreads();
+    const tg_gpu_tile &first = *space.tiles[0].tile;
+    const uint32_t warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP, from = warp * EACH;
+    const uint32_t len = space.len, end = warp + 1 < WARPS ? min(len, from + EACH) : len;
+    const uint32_t whole = len / TG_LEAF_BYTES, in_leaf = from / TG_LEAF_BYTES;
+    uint8_t *bytes = space.bytes[warp] + LEAD - SIDE,
+            *rest = space.bytes[0] + TG_LEAF_BYTES; /* values are no longer needed */
+    hashes += (uint64_t)(first.chunk - p.first) * leaf_cap + first.from / TG_LEAF_BYTES;
+    round_values({bytes + SIDE, true}, nullptr, p, space);
+    __syncthreads();
+    if (lane < SIDE) {
+        bytes[lane] = byte_before(space, lane);
+    }
+    __syncwarp();
+    if (from < end) {
+        copy_out(space.to + from, bytes, end - from);
+    }
+    if (in_leaf < whole) {
+        hash_half(space);
+    }
+    for (uint32_t i = max(from, whole * TG_LEAF_BYTES) + lane; i < end; i += TG_WARP) {
+        rest[i - whole * TG_LEAF_BYTES] = bytes[i - from];
+    }
+    __syncthreads();
+    if (warp == 0) { /* eight lanes have a leaf */
+        const uint32_t leaf = lane / TG_XXH_SUMS;
+        uint64_t added[TG_XXH_BLOCKS];
+        TG_UNROLL
+        for (uint32_t b = 0; b < TG_XXH_BLOCKS; b++) {
+            added[b] = space.added[leaf][b][tg_xxh_word()];
         }
-        TG_ROLL
-        for (uint32_t i = pair; i < min(pair + 2, leaf_n); i++) {
-            uint32_t k = min(i, space.tile_n - 1);
-            const tg_round_leaf l = tg_round_leaf_of(space.tiles[k], first + i);
-            uint8_t *bytes = (uint8_t *)(void *)space.leaves[i % 2];
-            if (threadIdx.x < l.side) {
-                bytes[threadIdx.x] = tg_round_beside(space.step, threadIdx.x);
-            }
-            round_range({bytes + l.side - l.first, side_len % FOUR == 0, nullptr}, p, space, k, l.first, l.end);
+        uint64_t hashed = tg_hash_blocks(added);
+        if (leaf < whole && lane % TG_XXH_SUMS == 0) {
+            hashes[leaf] = hashed;
         }
-        __syncthreads();
-        uint32_t own = pair + team;
-        if (own < leaf_n) {
-            const tg_round_leaf l = tg_round_leaf_of(space.tiles[min(own, space.tile_n - 1)], first + own);
-            if (thread < TG_WARP) {
-                uint64_t hashed = tg_hash_aligned(space.leaves[team], l.len);
-                if (thread == 0) {
-                    hashes[first + own] = hashed;
-                }
-            } else {
-                tg_copy_by(out + l.from, (const uint8_t *)(const void *)space.leaves[team], l.len, thread - TG_WARP,
-                           TEAM - TG_WARP);
-            }
+    } else if (warp == 1 && len % TG_LEAF_BYTES != 0) {
+        uint64_t hashed = tg_hash_any(rest, len % TG_LEAF_BYTES);
+        if (lane == 0) {
+            hashes[whole] = hashed;
         }
     }
 }
@@ -255,20 +334,16 @@ TG_DEVICE void round_to_frame(const tg_gpu_pass &p, hold_space &space, uint64_t 
 /* Symbols of the part to space.symbols; with COUNTS, each warp counts its own. */
 template <bool COUNTS> TG_DEVICE void round_to_symbols(const tg_gpu_pass &p, hold_space &space)
 {
-    TG_ROLL
-    for (uint32_t k = 0; k < space.tile_n; k++) {
-        const tg_round_tile &t = space.tiles[k];
-        uint8_t *bytes = p.space.symbols + 2 * t.chunk->element_at + t.tile->from;
-        uint32_t *counts = COUNTS ? space.counts + threadIdx.x / TG_WARP * SYMBOLS : nullptr;
-        round_range({bytes, (uintptr_t)bytes % FOUR == 0, counts}, p, space, k, 0, (int)t.tile->n);
-    }
+    const uint32_t warp = threadIdx.x / TG_WARP;
+    uint8_t *bytes = space.to + warp * EACH;
+    round_values({bytes, (uintptr_t)bytes % FOUR == 0}, COUNTS ? space.counts + warp * SYMBOLS : nullptr, p, space);
 }
 
 /* Adds up the counts of warps, to those of the first tile of packs in the part; the other one has none. */
 TG_DEVICE void end_counts(const tg_gpu_pass &p, hold_space &space)
 {
-    const tg_round_tile &t = space.tiles[0], &last = space.tiles[space.tile_n - 1];
-    const uint32_t n = last.tile->from - t.tile->from + last.tile->n, s = threadIdx.x, zero = space.step.rounding.f.zero;
+    const tg_round_tile &t = space.tiles[0];
+    const uint32_t n = space.n, s = threadIdx.x, zero = space.step.rounding.f.zero;
     uint16_t *counts = tg_pack_scratch_of(p, p.space.scratch, t.tile->chunk).counts + 2 * space.part * TG_PACK_BASE;
     uint32_t own = 0;
     __syncthreads();
@@ -316,8 +391,8 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
     __syncthreads();
     if (warp == 0) {
         fit_step(p, shapes, space);
-    } else if (BY_LEAVES && warp == 1) {
-        hold_before(p, space);
+    } else if (warp == 1) {
+        find_place<BY_LEAVES>(p, space);
     }
     __syncthreads();
     if (t.has_residual) {
@@ -343,7 +418,8 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
 template <class Kernel> static int clusters_at_once(Kernel *kernel)
 {
     cudaLaunchAttribute cluster;
-    cudaLaunchConfig_t config = tg_config_together(&cluster, TG_GPU_PARTS, TG_GPU_PARTS, THREADS, sizeof(hold_space), nullptr);
+    cudaLaunchConfig_t config =
+        tg_config_together(&cluster, TG_GPU_PARTS, TG_GPU_PARTS, THREADS, sizeof(hold_space), nullptr);
     int device = 0, major = 0, n = 0;
     bool can = cudaGetDevice(&device) == cudaSuccess &&
                cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9 &&

@@ -53,6 +53,49 @@ TG_DEVICE void fit_chunk(const tg_gpu_pass &p, const tg_round_tile &t, const tg_
 
 /* ---- rounding ------------------------------------------------------------------------------------------------------------ */
 
+/* gradient + residual of element i, in place, with no look at what it is. */
+TG_DEVICE float load_in_place(const tg_gpu_pass &p, const tg_round_tile &t, int i)
+{
+    float v = t.source.floats != nullptr
+                  ? ((const float *)(const void *)t.source.floats)[i]
+                  : tg_widen(((const uint16_t *)(const void *)t.source.halves)[i], t.source.is_bf16);
+    return t.has_residual ? v + t.decay * (p.now + t.source.residual_at)[i] : v;
+}
+
+/* Element i, whose gradient + residual is v if that is finite, in place, with a step for which rounding is fast. */
+TG_DEVICE void round_one(const tg_rounded &to, const tg_gpu_pass &p, const tg_round_tile &t, const tg_round_step &step,
+                         int i, float v)
+{
+    if (!tg_is_finite(v)) {
+        tg_round_slowly(to.bytes, nullptr, p, t, step, i, i + 1, 1);
+        return;
+    }
+    unsigned symbol = step.rounding.round_fast(v);
+    to.bytes[i] = (uint8_t)symbol;
+    if (t.has_residual) {
+        (p.next + t.source.residual_at)[i] = v - step.table[symbol];
+    }
+}
+
+/* Four elements from number 4 i on, likewise. False if one is not finite: then nothing is done. */
+template <bool HAS_RESIDUAL>
+TG_DEVICE bool round_four(const tg_rounded &to, float4 *next, const tg_rounding &r, const float *table, uint32_t i,
+                          const float v[4])
+{
+    unsigned symbols[4];
+    float zero = 0; /* unless one is not finite */
+    TG_UNROLL
+    for (uint32_t k = 0; k < 4; k++) {
+        zero = fmaf(v[k], 0.0f, zero);
+        symbols[k] = r.round_fast(v[k]);
+    }
+    if (!(zero == 0)) {
+        return false;
+    }
+    tg_round_put_four<HAS_RESIDUAL>(to, next, table, i, v, symbols);
+    return true;
+}
+
 /* Fours [from, end) of the tile, in place, with a step for which rounding is fast. */
 template <bool HAS_RESIDUAL>
 TG_DEVICE void round_fours(const tg_rounded &to, const tg_gpu_pass &p, const round_space &space, uint32_t from,
@@ -81,7 +124,7 @@ TG_DEVICE void round_fours(const tg_rounded &to, const tg_gpu_pass &p, const rou
             for (uint32_t k = 0; k < FOUR; k++) {
                 v[k] = HAS_RESIDUAL ? v[k] + decay * residual[k] : v[k];
             }
-            if (i < end && !tg_round_four<HAS_RESIDUAL>(to, next, r, space.step.table, i, v)) {
+            if (i < end && !round_four<HAS_RESIDUAL>(to, next, r, space.step.table, i, v)) {
                 slow |= 1u << b;
             }
         }
@@ -104,7 +147,7 @@ TG_DEVICE void round_range(const tg_rounded &to, const tg_gpu_pass &p, const rou
     int ahead = min(FOUR * first, end) - from, lane = thread - (THREADS - (int)TG_WARP);
     if (lane >= 0 && lane < ahead + max(end - FOUR * last, 0)) {
         int i = lane < ahead ? from + lane : FOUR * last + lane - ahead;
-        tg_round_one(to, p, t, space.step, i, tg_round_load_in_place(p, t, i));
+        round_one(to, p, t, space.step, i, load_in_place(p, t, i));
     }
     if (t.has_residual) {
         round_fours<true>(to, p, space, (uint32_t)first, (uint32_t)last);
@@ -113,18 +156,37 @@ TG_DEVICE void round_range(const tg_rounded &to, const tg_gpu_pass &p, const rou
     }
 }
 
+/* The bytes of a leaf of a chunk in its frame, most of which are symbols of one tile. */
+typedef struct round_leaf {
+    uint32_t from, len; /* in the chunk */
+    uint32_t side;      /* its first bytes that travel beside symbols */
+    int first, end;     /* elements of the tile; the first may be before it */
+} round_leaf;
+
+TG_DEVICE round_leaf leaf_of(const tg_round_tile &t, uint32_t number)
+{
+    const uint32_t side_len = t.chunk->side_len;
+    round_leaf l;
+    l.from = number * TG_LEAF_BYTES;
+    l.len = min(t.chunk->len - l.from, TG_LEAF_BYTES);
+    l.side = side_len > l.from ? side_len - l.from : 0;
+    l.first = (int)(l.from + l.side) - (int)(side_len + t.tile->from);
+    l.end = (int)(l.from + l.len) - (int)(side_len + t.tile->from);
+    return l;
+}
+
 /* Leaf `number` of a chunk, most of which is the tile. Its first bytes may be what travels beside symbols. One warp hashes it while the
  * others copy it to the frame. */
 TG_DEVICE void round_to_frame(const tg_gpu_pass &p, uint32_t number, uint64_t *hash, round_space &space)
 {
     const tg_round_tile &t = space.rounded;
-    const tg_round_leaf l = tg_round_leaf_of(t, number);
+    const round_leaf l = leaf_of(t, number);
     uint8_t *out = p.space.out[t.tile->chunk] + l.from;
     uint8_t *bytes = (uint8_t *)(void *)space.leaf;
     if (threadIdx.x < l.side) {
         bytes[threadIdx.x] = tg_round_beside(space.step, threadIdx.x);
     }
-    round_range({bytes + l.side - l.first, t.chunk->side_len % FOUR == 0, nullptr}, p, space, l.first, l.end);
+    round_range({bytes + l.side - l.first, t.chunk->side_len % FOUR == 0}, p, space, l.first, l.end);
     __syncthreads();
     if (threadIdx.x < TG_WARP) {
         uint64_t hashed = tg_hash_aligned(space.leaf, l.len);
@@ -232,7 +294,7 @@ __global__ static void __launch_bounds__(THREADS, 8)
         }
     } else {
         uint8_t *bytes = p.space.symbols + 2 * t.chunk->element_at + t.tile->from;
-        round_range({bytes, (uintptr_t)bytes % FOUR == 0, nullptr}, p, space, 0, (int)t.tile->n);
+        round_range({bytes, (uintptr_t)bytes % FOUR == 0}, p, space, 0, (int)t.tile->n);
     }
     leave_chunk(t);
 }

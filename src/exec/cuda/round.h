@@ -92,15 +92,6 @@ TG_DEVICE float tg_round_load(float *gradient, const tg_gpu_piece **piece, const
     return g != g ? tg_quiet(g) : sum; /* the NaN that a CPU would give */
 }
 
-/* The same in place, with no look at what it is. */
-TG_DEVICE float tg_round_load_in_place(const tg_gpu_pass &p, const tg_round_tile &t, int i)
-{
-    float v = t.source.floats != nullptr
-                  ? ((const float *)(const void *)t.source.floats)[i]
-                  : tg_widen(((const uint16_t *)(const void *)t.source.halves)[i], t.source.is_bf16);
-    return t.has_residual ? v + t.decay * (p.now + t.source.residual_at)[i] : v;
-}
-
 /* The moments of a leaf, by a warp. Lane 0 has them. With HOLDS, values of the tile go to held[0], held[1], ..., too. */
 template <bool HOLDS>
 TG_DEVICE tg_gpu_moments tg_round_sum(const tg_gpu_pass &p, const tg_round_tile &t, unsigned leaf, float *values)
@@ -147,13 +138,6 @@ typedef struct tg_round_step {
     float table[TG_MINIFLOATS]; /* with residuals: values of symbols */
 } tg_round_step;
 
-/* Where symbols go: that of element i of the tile to bytes[i]. */
-typedef struct tg_rounded {
-    uint8_t *bytes;
-    bool is_aligned;  /* four at a time can be stored */
-    uint32_t *counts; /* NULL, or how often symbols occur, but for that of 0 */
-} tg_rounded;
-
 TG_DEVICE void tg_round_count(uint32_t *counts, unsigned symbol, unsigned zero)
 {
     if (counts != nullptr && symbol != zero) {
@@ -161,23 +145,35 @@ TG_DEVICE void tg_round_count(uint32_t *counts, unsigned symbol, unsigned zero)
     }
 }
 
-TG_DEVICE void tg_round_put_four(const tg_rounded &to, uint32_t i, const unsigned symbols[4], unsigned zero)
+/* Where symbols go: that of element i to bytes[i]. */
+typedef struct tg_rounded {
+    uint8_t *bytes;
+    bool is_aligned; /* four at a time can be stored */
+} tg_rounded;
+
+/* Stores the symbols of four elements from number 4 i on, whose values are v, and their next residuals. These are finite: what is decoded is
+ * of the size of v, and below 2^80. */
+template <bool HAS_RESIDUAL>
+TG_DEVICE void tg_round_put_four(const tg_rounded &to, float4 *next, const float *table, uint32_t i, const float v[4],
+                                 const unsigned symbols[4])
 {
-    TG_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-        tg_round_count(to.counts, symbols[k], zero);
-    }
     if (to.is_aligned) {
-        *(uint32_t *)(void *)(to.bytes + 4 * i) = symbols[0] | symbols[1] << 8 | symbols[2] << 16 | symbols[3] << 24;
-        return;
+        uint32_t high = (symbols[3] << 8) + symbols[2], low = (symbols[1] << 8) + symbols[0];
+        *(uint32_t *)(void *)(to.bytes + 4 * i) = (high << 16) + low;
+    } else {
+        TG_UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            to.bytes[4 * i + k] = (uint8_t)symbols[k];
+        }
     }
-    TG_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-        to.bytes[4 * i + k] = (uint8_t)symbols[k];
+    if (HAS_RESIDUAL) {
+        __stcs(next + i, make_float4(v[0] - table[symbols[0]], v[1] - table[symbols[1]], v[2] - table[symbols[2]],
+                                     v[3] - table[symbols[3]]));
     }
 }
 
-/* Elements [from, end) of the tile, which may be before its first one, one by one. */
+/* Elements [from, end) of the tile, which may be before its first one, one by one. counts: NULL, or how often symbols occur, but for that
+ * of 0. */
 TG_CALLED void tg_round_slowly(uint8_t *bytes, uint32_t *counts, const tg_gpu_pass &p, const tg_round_tile &t,
                                const tg_round_step &step, int from, int end, int stride)
 {
@@ -195,64 +191,6 @@ TG_CALLED void tg_round_slowly(uint8_t *bytes, uint32_t *counts, const tg_gpu_pa
             tg_store_residual(p, u, piece, sum - step.table[symbol], at);
         }
     }
-}
-
-/* Element i, whose gradient + residual is v if that is finite, in place, with a step for which rounding is fast. */
-TG_DEVICE void tg_round_one(const tg_rounded &to, const tg_gpu_pass &p, const tg_round_tile &t,
-                            const tg_round_step &step, int i, float v)
-{
-    if (!tg_is_finite(v)) {
-        tg_round_slowly(to.bytes, to.counts, p, t, step, i, i + 1, 1);
-        return;
-    }
-    unsigned symbol = step.rounding.round_fast(v);
-    to.bytes[i] = (uint8_t)symbol;
-    tg_round_count(to.counts, symbol, step.rounding.f.zero);
-    if (t.has_residual) {
-        (p.next + t.source.residual_at)[i] = v - step.table[symbol];
-    }
-}
-
-/* Four elements from number 4 i on, likewise. False if one is not finite: then nothing is done. */
-template <bool HAS_RESIDUAL>
-TG_DEVICE bool tg_round_four(const tg_rounded &to, float4 *next, const tg_rounding &r, const float *table, uint32_t i,
-                             const float v[4])
-{
-    unsigned symbols[4];
-    float zero = 0; /* unless one is not finite */
-    TG_UNROLL
-    for (uint32_t k = 0; k < 4; k++) {
-        zero = fmaf(v[k], 0.0f, zero);
-        symbols[k] = r.round_fast(v[k]);
-    }
-    if (!(zero == 0)) {
-        return false;
-    }
-    tg_round_put_four(to, i, symbols, r.f.zero);
-    if (HAS_RESIDUAL) { /* finite, because what is decoded is of the size of v, and below 2^80 */
-        __stcs(next + i, make_float4(v[0] - table[symbols[0]], v[1] - table[symbols[1]], v[2] - table[symbols[2]],
-                                     v[3] - table[symbols[3]]));
-    }
-    return true;
-}
-
-/* The bytes of a leaf of a chunk in its frame, most of which are symbols of one tile. */
-typedef struct tg_round_leaf {
-    uint32_t from, len; /* in the chunk */
-    uint32_t side;      /* its first bytes that travel beside symbols */
-    int first, end;     /* elements of the tile; the first may be before it */
-} tg_round_leaf;
-
-TG_DEVICE tg_round_leaf tg_round_leaf_of(const tg_round_tile &t, uint32_t number)
-{
-    const uint32_t side_len = t.chunk->side_len;
-    tg_round_leaf l;
-    l.from = number * TG_LEAF_BYTES;
-    l.len = min(t.chunk->len - l.from, TG_LEAF_BYTES);
-    l.side = side_len > l.from ? side_len - l.from : 0;
-    l.first = (int)(l.from + l.side) - (int)(side_len + t.tile->from);
-    l.end = (int)(l.from + l.len) - (int)(side_len + t.tile->from);
-    return l;
 }
 
 /* Byte i of what travels beside symbols. */
