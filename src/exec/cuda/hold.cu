@@ -17,7 +17,8 @@
 enum { WARPS = 8, THREADS = WARPS * TG_WARP, FOUR = 4, TILE = TG_GPU_TILE, TILES = TG_GPU_PART_TILES, PART = TILES * TILE };
 enum { LEAVES = PART / TG_LEAF_N, EACH = PART / WARPS /* values that a warp rounds */ };
 enum { SIDE = 5 /* bytes that travel beside symbols */, LEAD = 8 /* bytes before the symbols of a warp */ };
-enum { SYMBOLS = 256, BLOCKS = 3 /* of a multiprocessor */ };
+enum { SYMBOLS = 256, BLOCKS = 3 /* of a multiprocessor */, AHEAD = 384 /* blocks that run at once on 132 of them */ };
+enum { EARLY = TILES / 2 /* tiles of a part that an earlier block prefetches: 64 KB, so 25 MB of the L2 cache */ };
 static_assert((uint32_t)LEAVES == 2 * (uint32_t)WARPS, "a warp sums two leaves");
 static_assert((uint32_t)TILE == 2 * (uint32_t)EACH && (uint32_t)TILE == TG_LEAF_BYTES,
               "two warps have a tile, and a leaf of the frame");
@@ -49,14 +50,45 @@ typedef struct hold_space {
 static_assert(BLOCKS * (sizeof(hold_space) + 1024) <= 228 * 1024,
               "so many blocks fit, with what CUDA reserves for each");
 
-/* Finds the tiles of the part; none if it is empty. One warp. */
+/* Prefetches what a tile is summed from. */
+TG_DEVICE void prefetch_tile(const tg_gpu_pass &p, const tg_gpu_source &s, uint32_t n, bool has_residual)
+{
+    if (tg_source_has(s)) {
+        const bool is_float = s.floats != nullptr;
+        tg_prefetch(is_float ? (const void *)s.floats : s.halves, (is_float ? 4 : 2) * n);
+        if (has_residual) {
+            tg_prefetch(p.now + s.residual_at, 4 * n);
+        }
+    }
+}
+
+/* Prefetches the first tiles of the part whose block takes the place of this one, so that memory is busy while blocks wait and round. One
+ * warp. */
+TG_DEVICE void prefetch_ahead(const tg_gpu_pass &p)
+{
+    const uint32_t number = blockIdx.x + AHEAD, lane = threadIdx.x % TG_WARP;
+    if (number < gridDim.x && lane < EARLY) {
+        const tg_gpu_part part = p.parts[number];
+        if (lane < part.tile_n) {
+            const tg_gpu_tile tile = p.tiles[part.tile - p.parts[0].tile + lane];
+            const tg_gpu_unit &u = p.units[tile.unit];
+            prefetch_tile(p, tg_source_of(p, u, tile), tile.n, u.planes > 0);
+        }
+    }
+}
+
+/* Finds the tiles of the part, none if it is empty, and prefetches those that are not prefetched yet. One warp. */
 template <bool BY_LEAVES> TG_DEVICE void take_part(const tg_gpu_pass &p, hold_space &space)
 {
     uint32_t lane = threadIdx.x % TG_WARP;
     const tg_gpu_part part = p.parts[blockIdx.x];
     const uint32_t tile = part.tile - p.parts[0].tile;
     if (lane < part.tile_n) {
-        space.tiles[lane] = tg_round_tile_of(p, p.tiles + (tile + lane), BY_LEAVES);
+        const tg_round_tile t = tg_round_tile_of(p, p.tiles + (tile + lane), BY_LEAVES);
+        space.tiles[lane] = t;
+        if (lane >= EARLY && t.is_mine) {
+            prefetch_tile(p, t.source, t.tile->n, t.has_residual);
+        }
     }
     if (lane == 0) {
         space.tile_n = part.tile_n;
@@ -393,6 +425,8 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
         fit_step(p, shapes, space);
     } else if (warp == 1) {
         find_place<BY_LEAVES>(p, space);
+    } else if (warp == 2) {
+        prefetch_ahead(p);
     }
     __syncthreads();
     if (t.has_residual) {

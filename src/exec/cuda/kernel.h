@@ -203,6 +203,21 @@ TG_DEVICE void tg_next_may_begin(void)
 #endif
 }
 
+/* Prefetches `len` bytes to the L2 cache, whole vectors of them (from compute capability 9.0 on; before, it does nothing). */
+TG_DEVICE void tg_prefetch(const void *from, uint32_t len)
+{
+    const uint64_t start = ((uint64_t)(uintptr_t)from + 15) / 16 * 16,
+                   end = ((uint64_t)(uintptr_t)from + len) / 16 * 16;
+    if (start < end) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(start), "r"((uint32_t)(end - start)));
+#elif !defined(__CUDACC__)
+        (void)*(const volatile uint8_t *)(uintptr_t)start; /* so that tests find what is not there */
+        (void)*(const volatile uint8_t *)(uintptr_t)(end - 1);
+#endif
+    }
+}
+
 /* A little-endian word at any address. It reads whole aligned words, so up to 3 bytes before and after it must be readable. */
 TG_DEVICE uint64_t tg_load64(const uint8_t *at)
 {
