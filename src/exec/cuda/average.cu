@@ -301,7 +301,7 @@ __global__ static void __launch_bounds__(THREADS)
     if (p.leaf_n > 0) { /* else bodies are empty */
         const tg_gpu_leaf leaf = p.leaves[blockIdx.x];
         const tg_gpu_chunk &chunk = p.chunks[leaf.chunk];
-        const tg_gpu_unit &u = p.units[chunk.unit];
+        const tg_gpu_unit &u = p.units[leaf.unit];
         uint32_t i = leaf.chunk - p.first, from = leaf.number * TG_LEAF_BYTES,
                  len = min(chunk.len - from, TG_LEAF_BYTES);
         uint32_t first = from / u.plain_len, n = len / u.plain_len, before;

@@ -80,7 +80,7 @@ __global__ static void __launch_bounds__(PACKERS *TG_WARP) pack_leaves(tg_gpu_pa
     tg_next_may_begin();
     const tg_gpu_leaf at = p.leaves[blockIdx.x];
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
+    const tg_gpu_unit &u = p.units[at.unit];
     if (u.plain_len != 0 || tg_makes_leaves(p, u) || tg_packs_buckets(p, u)) {
         return;
     }
@@ -144,7 +144,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass
     uint32_t i = blockIdx.x * WARPS + threadIdx.x / TG_WARP;
     const tg_gpu_leaf at = p.leaves[min(i, p.leaf_n - 1)]; /* tables of the plan, before the kernel before this one has ended */
     const tg_gpu_chunk chunk = p.chunks[at.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
+    const tg_gpu_unit &u = p.units[at.unit];
     const bool packs = tg_packs_buckets(p, u), has_seams = packs && u.bucket_n % u.group_n != 0;
     const bool is_signs = (u.kinds >> TG_KIND_SIGN & 1) != 0;
     tg_after_previous();
@@ -289,7 +289,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 7)
     const bool has = number < bodies.n;
     const tg_gpu_leaf at = p.leaves[has ? i - number * p.leaf_n : 0];
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
+    const tg_gpu_unit &u = p.units[at.unit];
     const uint32_t side = chunk.side_len, len = chunk.len, bits = u.group_bits;
     const uint32_t from = at.number * TG_LEAF_BYTES, end = min(len, from + TG_LEAF_BYTES);
     const uint64_t limit = u.plain_len == 0 ? limit_of(u) : 0, body_at = chunk.body_at;

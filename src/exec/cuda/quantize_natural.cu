@@ -177,7 +177,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, 8)
     tg_after_previous();
     tg_next_may_begin();
     const tg_gpu_chunk &chunk = p.chunks[at.chunk];
-    const tg_gpu_unit &u = p.units[chunk.unit];
+    const tg_gpu_unit &u = p.units[at.unit];
     if (tg_quantize_kind(u) != TG_KIND_NATURAL || !tg_unit_makes_leaves(u)) {
         return;
     }

@@ -201,7 +201,7 @@ uint32_t tg_gpu_fill_leaves(tg_gpu_leaf *out, uint32_t *first, const tg_plan *pl
         first[i] = n;
         for (uint32_t leaf = 0; (uint64_t)leaf * TG_HASH_LEAF < len; leaf++, n++) {
             if (out != NULL) {
-                out[n] = (tg_gpu_leaf){(uint32_t)i, leaf};
+                out[n] = (tg_gpu_leaf){(uint32_t)i, grid->chunks[i].unit, leaf};
             }
         }
     }

@@ -87,7 +87,7 @@ typedef struct tg_gpu_chunk {
 
 /* A leaf of the frame (hash.h) in a chunk of fixed length. */
 typedef struct tg_gpu_leaf {
-    uint32_t chunk, number;
+    uint32_t chunk, unit, number;
 } tg_gpu_leaf;
 
 #define TG_GPU_TILE 4096u /* elements */
