@@ -162,9 +162,9 @@ typedef struct tg_executor {
     void (*expect)(tg_run *run, const tg_plan *plan, uint32_t cell, const uint8_t *frame, size_t len, size_t front_len);
 
     /* Adds a frame of the whole model to the caller's sums at once, where a device can find out by itself whether it is sound, and adds
-     * nothing if it is not. `front` is what must stand before the body, but for rank and step. *is_done: no more is to be done, and a
-     * refusal is known later. Else the frame counts as announced, and is to be checked and summed as any other; `sum` knows what was
-     * added. NULL: no use. */
+     * nothing if it is not. `front` is what must stand before the body, but for rank and step. *is_done: it is sound and noted, or that is
+     * known later. Else nothing was added, and the frame counts as announced, and is to be checked and summed as any other. NULL: no
+     * use. */
     tg_status (*add_if_sound)(bool *is_done, tg_run *run, const tg_plan *plan, const uint8_t *frame, size_t len,
                               const uint8_t *front, size_t front_len, const tg_sink *sink, tg_detail *why);
 

@@ -1,5 +1,6 @@
-/* Frames of sparse recipes that are added to sums at once, against the host: the same sums, and of damaged frames the same refusal, with
- * sums as they were. Some damaged frames have the right checksum, so that coordinates themselves are refused. */
+/* Frames that are added to sums at once, of sparse recipes, fixed length or coded symbols, against the host: the same sums and statistics, and
+ * of damaged frames the same refusal, with sums as they were. Some damaged frames have the right checksum, so that the front, coordinates and
+ * symbols themselves are refused. */
 #include "base/bytes.h"
 #include "base/fields.h"
 #include "frame/codec.h"
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TENSOR_MAX = 5, STEP_N = 2, DAMAGE_N = 4, PLACES = 4 };
+enum { TENSOR_MAX = 5, STEP_N = 2, DAMAGE_N = 5, PLACES = 4 };
 
 typedef struct layout {
     size_t tensor_n;
@@ -21,9 +22,18 @@ typedef struct layout {
 
 static const layout layouts[] = {{1, {300001}}, {5, {40000, 3, 1, 270000, 700}}, {1, {1}}};
 
-static const char *const recipes[] = {
-    "adacomp",        "ef+topk@0.01",        "ef+topk@0.3+bf16",        "ef+topk@0.02+fp16+bitmap",
-    "ef+threshold@2", "ef+randomblock@0.01", "ef+randomblock@0.4+fp16", "ef+topk@0.01+sign"};
+static const char *const recipes[] = {"adacomp",
+                                      "ef+topk@0.01",
+                                      "ef+topk@0.3+bf16",
+                                      "ef+topk@0.02+fp16+bitmap",
+                                      "ef+threshold@2",
+                                      "ef+randomblock@0.01",
+                                      "ef+randomblock@0.4+fp16",
+                                      "ef+topk@0.01+sign",
+                                      "bf16",
+                                      "ef+fp8",
+                                      "terngrad",
+                                      "ef+fp8+rans"};
 
 typedef struct bench {
     const layout *layout;
@@ -108,6 +118,15 @@ static bool add_both(bench *b, const uint8_t *frame, size_t len, size_t place, f
     if (memcmp(b->back, b->sums, b->n * sizeof(float)) != 0) {
         fail_msg("%s: other sums", what);
     }
+    for (size_t t = 0; host != TG_OK && t < b->layout->tensor_n; t++) { /* of the last frame that was sound */
+        tg_traffic of_host, of_gpu;
+        MUST(tg_codec_traffic(&of_host, b->host, t, why));
+        MUST(tg_codec_traffic(&of_gpu, b->gpu, t, why));
+        if (of_host.len != of_gpu.len || of_host.entries != of_gpu.entries || of_host.shape != of_gpu.shape ||
+            of_host.scale != of_gpu.scale) {
+            fail_msg("%s: other statistics of tensor %zu", what, t);
+        }
+    }
     return host == TG_OK;
 }
 
@@ -161,7 +180,8 @@ static uint32_t try_recipe(const char *recipe, const layout *l)
         for (uint32_t i = 0; i < DAMAGE_N; i++) {
             bool seals = i % 2 == 0;
             assert_true(add_both(&b, b.frame, b.len, 0, 1.0f, what)); /* seal needs its views */
-            size_t from = seals ? chunks : i % 3 == 0 ? 0 : body, to = seals ? end : b.len;
+            bool is_front = i == 4;
+            size_t from = is_front || i == 3 ? 0 : seals ? chunks : body, to = is_front ? body : seals ? end : b.len;
             damage(&b, &r, from, to, seals);
             snprintf(what, sizeof what, "%s, %zu tensors, step %u, damage %u", recipe, l->tensor_n, (unsigned)step, i);
             refused += add_both(&b, b.bad, b.len, i % PLACES, 1.0f, what) ? 0 : 1;

@@ -118,8 +118,8 @@ void tg_gpu_ready_views(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const 
 }
 
 /* Checks a body of fixed length, with front->len bytes before it: hashes, verdict and, if there are some, these bytes and the
- * checksum go to the host. With `judges`, the device finds out whether the frame is sound, too; with `counts`, it counts those that are
- * not. */
+ * checksum go to the host. With `judges`, the device finds out whether the frame is sound. The host is told nothing else of one that is, and
+ * w->sides are those of its chunks. With `counts`, nobody waits, and frames that are not sound are counted. */
 static void launch_fixed(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const uint8_t *body, size_t len,
                          const tg_gpu_front *front, bool judges, bool counts)
 {
@@ -127,10 +127,10 @@ static void launch_fixed(const tg_gpu_pass *p, tg_run *run, uint32_t cell, const
     const tg_gpu_bodies one = {.at = {body}, .n = 1};
     tg_gpu_check_leaves(p, &one, w->leaves, run->leaf_cap);
     tg_gpu_ending e = tg_gpu_ending_of(run, cell, body - front->len, len, p->first);
-    e.sides = NULL;
+    e.sides = judges && !counts ? e.sides : NULL;
     e.verdict_to = w->verdict.host;
     e.sound = judges ? w->sound.device : NULL;
-    e.sound_to = w->sound.host;
+    e.sound_to = counts ? NULL : w->sound.host;
     e.refused = counts ? run->gpu->refused : NULL;
     w->is_verdict_clear = true;
     tg_gpu_end_check(p, &e, front, front->len > 0 ? w->ends.host : NULL, tg_gpu_hashes_of(run, cell));
@@ -308,6 +308,17 @@ static bool is_ready(const tg_run *run, const uint8_t *description, size_t len)
            memcmp(w->description.host, description, len) == 0;
 }
 
+/* Statistics of a sound body. */
+static void note_added(tg_run *run, const uint8_t *body)
+{
+    tg_gpu_workspace *w = run->work;
+    if (run->uses.fixed) { /* launch_find has made its views, launch_fixed its sides */
+        tg_gpu_note_views(run, 0, w->host_views);
+    } else {
+        tg_gpu_note(run, 0, &(tg_body_view){.bytes = body, .chunks = w->views.host});
+    }
+}
+
 tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, const uint8_t *frame, size_t len,
                               const uint8_t *front, size_t front_len, const tg_sink *sink, tg_detail *why)
 {
@@ -315,7 +326,7 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
     const tg_grid *grid = plan->grid;
     *is_done = false;
     tg_gpu_enter(run->gpu);
-    w->added = w->expected = w->held = NULL;
+    w->expected = w->held = NULL;
     w->is_judged = false;
     bool captures = tg_gpu_is_capturing(run->gpu), is_list = can_add_lists(run, plan) && !captures;
     bool is_coded = grid->cells == 1 && can_add_coded(run, plan) && !captures;
@@ -336,6 +347,7 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
     tg_gpu_clear_verdict(run);
     if (!captures) {
         tg_gpu_upload(run, &w->description, front + TG_GPU_FRONT, 0, description_len, 1);
+        tg_gpu_close_stats(w, run);
     }
     if (is_list) {
         add_lists(&p, run, plan, body, body_len, &expected, sink->weight);
@@ -354,10 +366,13 @@ tg_status tg_gpu_add_if_sound(bool *is_done, tg_run *run, const tg_plan *plan, c
         return TG_OK;
     }
     TG_TRY(tg_gpu_await_word(&w->expected_verdict, run, why));
+    *is_done = *(const volatile uint32_t *)w->sound.host == 1;
+    if (*is_done) {
+        note_added(run, body);
+        return TG_OK;
+    }
     w->expected = frame;
     w->expected_body = body;
-    w->added = *(const volatile uint32_t *)w->sound.host == 1 ? body : NULL;
-    w->added_to = sink->added;
     w->ends_len = front_len;
     w->expected_len = len;
     w->expected_cell = 0;

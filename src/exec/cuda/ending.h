@@ -83,15 +83,21 @@ TG_DEVICE bool tg_front_differs(const uint8_t *frame, const tg_gpu_front &front)
     return __syncthreads_or(differs ? 1 : 0) != 0;
 }
 
-/* By one thread: whether a frame is sound, for the kernels after this one. */
-TG_DEVICE bool tg_judge(const tg_gpu_ending &e, const tg_gpu_front &front, bool differs, uint64_t checksum)
+/* Whether a frame is sound, for the kernels after this one; by one thread. */
+TG_DEVICE void tg_note_sound(const tg_gpu_ending &e, bool is_sound)
 {
-    bool is_sound =
-        !differs && __ldcg(&e.verdict->bad_chunk) == 0 && tg_xxh_load(e.frame + front.len + e.body_len, 8) == checksum;
     *e.sound = is_sound ? 1 : 0;
     if (!is_sound && e.refused != nullptr) {
         *e.refused = *e.refused + 1;
     }
+}
+
+/* Finds that out and notes it; by one thread. */
+TG_DEVICE bool tg_judge(const tg_gpu_ending &e, const tg_gpu_front &front, bool differs, uint64_t checksum)
+{
+    bool is_sound =
+        !differs && __ldcg(&e.verdict->bad_chunk) == 0 && tg_xxh_load(e.frame + front.len + e.body_len, 8) == checksum;
+    tg_note_sound(e, is_sound);
     return is_sound;
 }
 
@@ -104,16 +110,22 @@ TG_DEVICE void tg_hand_over(const tg_gpu_ending &e)
     }
 }
 
-/* Called by all threads; thread 0 has is_sound. Writes the word that the host polls, after all else that the host is told. A kernel that
- * writes no such word fences all the same: a later kernel on the stream writes it for both. */
+/* Writes the word that the host polls; by one thread. */
+TG_DEVICE void tg_say_sound(const tg_gpu_ending &e, bool is_sound)
+{
+    if (e.sound_to != nullptr) {
+        *(volatile uint32_t *)e.sound_to = is_sound ? 1 : 0;
+    }
+}
+
+/* The same after all else that the host is told. Called by all threads; thread 0 has is_sound. A kernel that writes no word fences all the
+ * same: a later kernel on the stream writes it for both. */
 TG_DEVICE void tg_announce(const tg_gpu_ending &e, bool is_sound)
 {
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence_system();
-        if (e.sound_to != nullptr) {
-            *(volatile uint32_t *)e.sound_to = is_sound ? 1 : 0;
-        }
+        tg_say_sound(e, is_sound);
     }
 }
 

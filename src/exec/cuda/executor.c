@@ -299,10 +299,10 @@ void tg_gpu_note_chunk(const tg_run *run, size_t chunk, const tg_view *view)
 }
 
 /* Adds what the quantizers of chunks have fitted, from the first bytes beside their values. */
-static void close_stats(tg_gpu_workspace *w)
+void tg_gpu_close_stats(tg_gpu_workspace *w, const tg_run *but)
 {
     const tg_run *run = w->open_stats;
-    if (run == NULL) {
+    if (run == NULL || run == but) {
         return;
     }
     const tg_grid *grid = run->plan->grid;
@@ -327,9 +327,7 @@ static void close_stats(tg_gpu_workspace *w)
 void tg_gpu_open_stats(tg_run *run, uint32_t from, uint32_t to)
 {
     tg_gpu_workspace *w = run->work;
-    if (w->open_stats != run) {
-        close_stats(w); /* of another run, which shares the memory */
-    }
+    tg_gpu_close_stats(w, run);
     w->open_stats = run->uses.fits ? run : NULL;
     w->stats_from = from;
     w->stats_to = to;
@@ -337,12 +335,11 @@ void tg_gpu_open_stats(tg_run *run, uint32_t from, uint32_t to)
 
 static tg_unit_stats stats(const tg_run *run, size_t unit)
 {
-    close_stats(run->work);
+    tg_gpu_close_stats(run->work, NULL);
     return run->stats[unit];
 }
 
-/* The views of the body are on the device, which has checked or summed it last. */
-static void note(tg_run *run, uint32_t cell, const tg_body_view *body)
+void tg_gpu_note_views(tg_run *run, uint32_t cell, const tg_view *views)
 {
     const tg_grid *grid = run->plan->grid;
     size_t first = grid->first[cell], end = grid->first[cell + 1];
@@ -350,12 +347,18 @@ static void note(tg_run *run, uint32_t cell, const tg_body_view *body)
         run->stats[i] = (tg_unit_stats){0};
     }
     tg_gpu_open_stats(run, cell, cell + 1);
-    if (run->uses.fits) {
-        tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, first, end);
-        tg_gpu_read_sides(&p, run->work->sides.device, body->bytes);
-    }
     for (size_t i = first; i < end; i++) {
-        tg_gpu_note_chunk(run, i, &body->chunks[i - first]);
+        tg_gpu_note_chunk(run, i, &views[i - first]);
+    }
+}
+
+void tg_gpu_note(tg_run *run, uint32_t cell, const tg_body_view *body)
+{
+    const tg_grid *grid = run->plan->grid;
+    tg_gpu_note_views(run, cell, body->chunks);
+    if (run->uses.fits) {
+        tg_gpu_pass p = tg_gpu_pass_of(run, run->plan, grid->first[cell], grid->first[cell + 1]);
+        tg_gpu_read_sides(&p, run->work->sides.device, body->bytes);
     }
 }
 
@@ -452,7 +455,7 @@ const tg_executor tg_executor_cuda = {
     .save = save,
     .load = load,
     .stats = stats,
-    .note = note,
+    .note = tg_gpu_note,
     .lowrank = &tg_gpu_lowrank,
     .lgc = &tg_gpu_lgc_passes,
 };

@@ -44,60 +44,72 @@ TG_DEVICE uint64_t hash_chunk(tg_leaf_words &space, const uint64_t *leaves, uint
     if (len == 0) {
         return TG_HASH_OF_NOTHING;
     }
-    return leaf_n == 1 ? leaves[0] : tg_hash_words(space, leaves, leaf_n);
+    return leaf_n == 1 ? __ldcg(leaves) : tg_hash_words(space, leaves, leaf_n);
 }
 
 /* Whether this is the last block of a frame to come here; all threads. */
-TG_DEVICE bool is_last_block(uint32_t *done, uint32_t block_n)
+TG_DEVICE bool is_last_block(const tg_gpu_ending &e)
 {
-    if (block_n == 1) {
+    if (e.block_n == 1) {
         __syncthreads();
         return true;
     }
-    return tg_block_is_last(done, tg_block_arrives(done), block_n);
+    return tg_block_is_last(e.done, tg_block_arrives(e.done), e.block_n);
 }
 
-/* The chunk of this warp, in the frame; that after the last one is the front. */
-TG_DEVICE uint32_t chunk_of_warp(const tg_gpu_ending &e)
-{
-    return (blockIdx.x - e.block) * WARPS + threadIdx.x / TG_WARP;
-}
+/* The chunk of a warp, by its number in the frame; the warp after the last one's has the front. Nothing of it depends on kernels before this
+ * one. */
+typedef struct own_chunk {
+    uint32_t number, len, side_len;
+    uint64_t body_at;
+} own_chunk;
 
-/* Its length, which does not depend on kernels before this one. */
-TG_DEVICE uint32_t len_of_warp(const tg_gpu_pass &p, const tg_gpu_ending &e)
+TG_DEVICE own_chunk chunk_of_warp(const tg_gpu_pass &p, const tg_gpu_ending &e)
 {
-    uint32_t i = chunk_of_warp(e);
-    return i < e.chunk_n ? p.chunks[e.first + i].len : 0;
-}
-
-/* Hashes of this block's chunks to words[2], ..., that of this warp of `len` bytes. The warp after the last chunk's has the front: its
- * hash, or that of the front in the frame if `hashes_front`. Returns whether this is the last block to do so; all threads. */
-TG_DEVICE bool hash_chunks(block_space &space, const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front,
-                           uint32_t len, bool hashes_front)
-{
-    uint32_t warp = threadIdx.x / TG_WARP, i = chunk_of_warp(e), number = e.first + i;
-    if (i < e.chunk_n) {
-        const tg_gpu_chunk &chunk = p.chunks[number];
-        uint64_t hash = hash_chunk(space.words[warp], e.leaves + (uint64_t)i * e.leaf_cap, len);
-        if (threadIdx.x % TG_WARP == 0) {
-            put_word(space, e, 2 + i, hash);
-            if (e.sides != nullptr) {
-                const uint8_t *body = e.frame + front.len;
-                uint64_t side = 0;
-                for (uint32_t b = 0; b < 8 && b < chunk.side_len; b++) {
-                    side |= (uint64_t)body[chunk.body_at + b] << 8 * b;
-                }
-                e.sides[number] = side;
-            }
-        }
-    } else if (i == e.chunk_n) {
-        uint64_t hash = hashes_front ? tg_hash_bytes(space.words[warp], e.frame, front.len) : front.hash;
-        if (threadIdx.x % TG_WARP == 0) {
-            put_word(space, e, 0, hash);
-            put_word(space, e, 1, TG_HASH_OF_NOTHING); /* there are no headers */
-        }
+    uint32_t i = (blockIdx.x - e.block) * WARPS + threadIdx.x / TG_WARP;
+    if (i >= e.chunk_n) {
+        return {i, 0, 0, 0};
     }
-    return is_last_block(e.done, e.block_n);
+    const tg_gpu_chunk &chunk = p.chunks[e.first + i];
+    return {i, chunk.len, chunk.side_len, chunk.body_at};
+}
+
+/* The first 8 bytes beside a chunk's values. */
+TG_DEVICE uint64_t first_bytes(const uint8_t *chunk, uint32_t side_len)
+{
+    uint64_t side = 0;
+    TG_UNROLL
+    for (uint32_t b = 0; b < 8; b++) {
+        side |= b < side_len ? (uint64_t)chunk[b] << 8 * b : 0;
+    }
+    return side;
+}
+
+/* The hash of the chunk of a warp to words[2 + number]. */
+TG_DEVICE void hash_own_chunk(block_space &space, const tg_gpu_ending &e, const own_chunk &own)
+{
+    if (own.number >= e.chunk_n) {
+        return;
+    }
+    const uint64_t *leaves = e.leaves + (uint64_t)own.number * e.leaf_cap;
+    uint64_t hash = hash_chunk(space.words[threadIdx.x / TG_WARP], leaves, own.len);
+    if (threadIdx.x % TG_WARP == 0) {
+        put_word(space, e, 2 + own.number, hash);
+    }
+}
+
+/* The first two words, by the warp that has the front: its hash, or that of the front in the frame if `hashes_front`. */
+TG_DEVICE void hash_own_front(block_space &space, const tg_gpu_ending &e, const own_chunk &own, const tg_gpu_front &front,
+                              bool hashes_front)
+{
+    if (own.number != e.chunk_n) {
+        return;
+    }
+    uint64_t hash = hashes_front ? tg_hash_bytes(space.words[threadIdx.x / TG_WARP], e.frame, front.len) : front.hash;
+    if (threadIdx.x % TG_WARP == 0) {
+        put_word(space, e, 0, hash);
+        put_word(space, e, 1, TG_HASH_OF_NOTHING); /* there are no headers */
+    }
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------- */
@@ -132,7 +144,8 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     }
     const tg_gpu_ending &e = s.e[number];
     const tg_gpu_front &front = s.fronts[number];
-    uint32_t len = len_of_warp(p, e);
+    const own_chunk own = chunk_of_warp(p, e);
+    const bool has_side = e.sides != nullptr && own.number < e.chunk_n;
     tg_after_previous();
     bool has_front = blockIdx.x + 1 == e.block + e.block_n, hashes_front = p.step_at != nullptr;
     uint8_t first = has_front && threadIdx.x < front.len ? front_byte(p, front, threadIdx.x) : 0;
@@ -140,7 +153,13 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
         write_front(e, p, front, first);
         __syncthreads();
     }
-    bool is_last = hash_chunks(space, p, e, front, len, hashes_front);
+    uint64_t side = has_side ? first_bytes(e.frame + front.len + own.body_at, own.side_len) : 0;
+    hash_own_chunk(space, e, own);
+    hash_own_front(space, e, own, front, hashes_front);
+    if (has_side && threadIdx.x % TG_WARP == 0) {
+        e.sides[e.first + own.number] = side;
+    }
+    bool is_last = is_last_block(e);
     if (has_front && !hashes_front) { /* its bytes have come in the meantime */
         write_front(e, p, front, first);
     }
@@ -173,38 +192,65 @@ void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s)
 
 /* ---- checking ------------------------------------------------------------------------------------------------------------ */
 
-/* Whether front, chunks and checksum of a frame are right, for the kernels after this one. All threads, of which the first one knows it
- * then; hashes are in e.words. */
-TG_DEVICE bool judge(block_space &space, const tg_gpu_ending &e, const tg_gpu_front &front)
+/* Whether front, chunks and checksum of a frame are right; `stated` is that checksum in the frame, which thread 0 has. All threads of the
+ * last block. */
+TG_DEVICE bool judge(block_space &space, const tg_gpu_ending &e, uint64_t stated)
 {
-    bool differs = tg_front_differs(e.frame, front);
+    uint32_t bad = threadIdx.x == 0 ? __ldcg(&e.verdict->bad_chunk) | __ldcg(&e.verdict->bad_front) : 0;
     uint64_t checksum = hash_block(space, e);
-    return threadIdx.x == 0 && tg_judge(e, front, differs, checksum);
+    return __syncthreads_or(threadIdx.x == 0 && bad == 0 && checksum == stated ? 1 : 0) != 0;
 }
 
-/* To the host: the front of a frame and its checksum, hashes of headers and chunks, the verdict. */
+/* To the host: what stands around the body, and hashes of chunks. */
+TG_DEVICE void tell_of_frame(block_space &space, const tg_gpu_ending &e, uint32_t front_len, uint8_t *ends, uint64_t *words)
+{
+    for (uint32_t i = threadIdx.x; ends != nullptr && i < front_len + TG_GPU_CHECKSUM; i += WARPS * TG_WARP) {
+        ends[i] = i < front_len ? e.frame[i] : e.frame[i + e.body_len];
+    }
+    for (uint32_t i = 2 + threadIdx.x; i < 2 + e.chunk_n; i += WARPS * TG_WARP) {
+        words[i] = e.block_n == 1 ? space.near[i] : __ldcg(e.words + i);
+    }
+}
+
+/* The kernel before this one hashes leaves. It has begun after all before it had ended, so that what needs the frame alone is done before it
+ * ends. The host waits for a word that says whether the frame is sound: nothing else is told of one that is. */
 __global__ static void __launch_bounds__(WARPS *TG_WARP)
     tell(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
          const __grid_constant__ tg_gpu_front front, uint8_t *ends, uint64_t *words)
 {
     __shared__ block_space space;
-    const uint8_t *frame = e.frame;
-    uint32_t len = len_of_warp(p, e);
+    const uint8_t *body = e.frame + front.len;
+    const own_chunk own = chunk_of_warp(p, e);
+    const bool judges = e.sound != nullptr;
     tg_next_may_begin();
+    const uint64_t stated = judges && threadIdx.x == 0 ? tg_xxh_load(body + e.body_len, TG_GPU_CHECKSUM) : 0;
+    if (judges && blockIdx.x + 1 == e.block_n && tg_front_differs(e.frame, front) && threadIdx.x == 0) {
+        e.verdict->bad_front = 1;
+    }
+    hash_own_front(space, e, own, front, judges);
     tg_after_previous();
-    if (!hash_chunks(space, p, e, front, len, e.sound != nullptr)) {
+    hash_own_chunk(space, e, own);
+    if (!is_last_block(e)) {
         return;
     }
-    for (uint32_t i = threadIdx.x; ends != nullptr && i < front.len + 8; i += WARPS * TG_WARP) {
-        ends[i] = i < front.len ? frame[i] : frame[i + e.body_len];
+    if (judges && judge(space, e, stated)) {
+        if (threadIdx.x == 0) {
+            tg_note_sound(e, true);
+            tg_say_sound(e, true);
+        }
+        for (uint32_t i = threadIdx.x; e.sides != nullptr && i < e.chunk_n; i += WARPS * TG_WARP) {
+            const tg_gpu_chunk &chunk = p.chunks[e.first + i];
+            e.sides[e.first + i] = first_bytes(body + chunk.body_at, chunk.side_len);
+        }
+        return;
     }
-    for (uint32_t i = 2 + threadIdx.x; words != nullptr && i < 2 + e.chunk_n; i += WARPS * TG_WARP) {
-        words[i] = e.block_n == 1 ? space.near[i] : __ldcg(e.words + i);
+    tell_of_frame(space, e, front.len, ends, words);
+    if (judges && threadIdx.x == 0) {
+        tg_note_sound(e, false);
     }
-    bool is_sound = e.sound != nullptr && judge(space, e, front);
     tg_hand_over(e);
-    if (e.sound != nullptr) {
-        tg_announce(e, is_sound);
+    if (judges) {
+        tg_announce(e, false);
     }
 }
 
@@ -213,5 +259,6 @@ void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu
 {
     tg_gpu_ending own = *e;
     uint32_t blocks = give_blocks(&own, 0);
-    TG_LAUNCH_EARLY(tell, p->overlaps, blocks, WARPS * TG_WARP, p->stream, *p, own, *front, ends, words);
+    bool is_early = p->overlaps && p->leaf_n > 0; /* else the kernel before is any */
+    TG_LAUNCH_EARLY(tell, is_early, blocks, WARPS * TG_WARP, p->stream, *p, own, *front, ends, words);
 }

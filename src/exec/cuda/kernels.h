@@ -81,7 +81,7 @@ typedef struct tg_gpu_ending {
     tg_gpu_verdict *verdict_to; /* ... to this pinned memory of the host; NULL: it is not */
     uint32_t *
         sound; /* of a check: 1 if the frame is sound, that is, front, chunks and checksum are right, else 0; NULL: not asked */
-    uint32_t *sound_to; /* pinned: the same, after all else that goes to the host */
+    uint32_t *sound_to; /* pinned: the same, after all else that goes to the host; NULL: it is not told */
     uint32_t *refused;  /* pinned: counts frames that are not; NULL: it is not counted */
 } tg_gpu_ending;
 
@@ -97,7 +97,8 @@ typedef struct tg_gpu_seals {
 void tg_gpu_end_frames(const tg_gpu_pass *p, tg_gpu_seals *s);
 
 /* To pinned memory of the host: `ends`, front->len bytes before the body and the checksum, unless that is NULL; words[2], ...: hashes of
- * chunks. With e->sound, `front` is what must stand before the body, but for rank and step; else its length alone counts. */
+ * chunks. With e->sound, `front` is what must stand before the body, but for rank and step; else its length alone counts. With e->sound, too,
+ * the launch before this one is tg_gpu_check_leaves, and of a frame that is sound the host is told that alone. e->sides is written then. */
 void tg_gpu_end_check(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, uint8_t *ends,
                       uint64_t *words);
 

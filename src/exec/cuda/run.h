@@ -82,9 +82,7 @@ typedef struct tg_gpu_workspace {
     bool is_marked;       /* a verdict is there when the mark is passed */
     uint32_t sealed_cell; /* of the frame of fixed length that was sealed last */
     const uint8_t *sealed_body;
-    bool is_judged;       /* `expected` was checked by add_if_sound, and not announced yet */
-    const uint8_t *added; /* the body that was added if it is sound, to these sums; NULL: none */
-    float *const *added_to;
+    bool is_judged;          /* `expected` was checked by add_if_sound, and not announced yet */
     const uint8_t *expected; /* the frame that was announced, and checked as far as kernels do; NULL: none */
     const uint8_t *expected_body;
     size_t expected_len;
@@ -302,8 +300,15 @@ void tg_gpu_copy_group(tg_run *run, uint32_t group, void *const *to, void *const
 /* Adds a chunk that was written or read to the statistics, but for what its quantizer has fitted. */
 void tg_gpu_note_chunk(const tg_run *run, size_t chunk, const tg_view *view);
 
+/* Statistics of a cell that was read, whose views are on the device; tg_gpu_note_views, whose `sides` are written, too. */
+void tg_gpu_note(tg_run *run, uint32_t cell, const tg_body_view *body);
+void tg_gpu_note_views(tg_run *run, uint32_t cell, const tg_view *views);
+
 /* Statistics of cells [from, to) are going to need `sides`, which is downloaded when somebody asks for them. */
 void tg_gpu_open_stats(tg_run *run, uint32_t from, uint32_t to);
+
+/* Downloads `sides` for the run whose statistics need them, if it is not `but`: they are going to be written. */
+void tg_gpu_close_stats(tg_gpu_workspace *w, const tg_run *but);
 
 /* executor.c: refuses tensors of a group without elements, or that are not in memory of the GPU. */
 tg_status tg_gpu_reach_group(const tg_run *run, uint32_t group, const void *const *tensors, tg_detail *why) TG_CHECKED;

@@ -175,12 +175,7 @@ static bool sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t b
 
 void tg_gpu_sum(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)
 {
-    tg_gpu_workspace *w = run->work;
-    bool is_added = w->added != NULL && body_n == 1 && w->added == bodies->bytes && w->added_to == sink->added;
-    w->added = NULL;
-    if (!is_added) {
-        (void)sum(run, cell, bodies, body_n, sink, false);
-    }
+    (void)sum(run, cell, bodies, body_n, sink, false);
 }
 
 bool tg_gpu_sum_unchecked(tg_run *run, uint32_t cell, const tg_body_view *bodies, size_t body_n, const tg_sink *sink)

@@ -118,6 +118,7 @@ typedef struct tg_gpu_bodies {
 typedef struct tg_gpu_verdict {
     uint32_t bad_tensor; /* 2^32 - 1 less the number of the first tensor that holds NaN or Inf; written by atomicMax */
     uint32_t bad_chunk;  /* 2^32 - 1 less the number of the first chunk that is damaged; likewise */
+    uint32_t bad_front;  /* of a check: what stands before the body is not what must be there */
     uint32_t bad_residual; /* likewise the first tensor of which gradient + residual, or the next residual, overflows */
     uint32_t overflows;    /* an average of finite values is not finite */
     uint32_t again;        /* topk could not tell what is sent: see select.h */
