@@ -82,6 +82,7 @@ TG_DEVICE void add_fours(float *out, const tg_gpu_pass &p, const tg_gpu_unit &u,
 __global__ static void __launch_bounds__(THREADS, 4)
     add_plain(const __grid_constant__ tg_gpu_pass p, const uint8_t *body, float weight, bool sets)
 {
+    tg_next_may_begin();
     /* The end of a frame was read last, and may still be in the cache. What depends on the tile is loaded before anything is decided. */
     const tg_gpu_tile tile = p.tiles[gridDim.x - 1 - blockIdx.x];
     const tg_gpu_unit &u = p.units[tile.unit];

@@ -147,6 +147,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     const own_chunk own = chunk_of_warp(p, e);
     const bool has_side = e.sides != nullptr && own.number < e.chunk_n;
     tg_after_previous();
+    tg_next_may_begin();
     bool has_front = blockIdx.x + 1 == e.block + e.block_n, hashes_front = p.step_at != nullptr;
     uint8_t first = has_front && threadIdx.x < front.len ? front_byte(p, front, threadIdx.x) : 0;
     if (has_front && hashes_front) {
