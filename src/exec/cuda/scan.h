@@ -17,6 +17,19 @@ template <class T> TG_DEVICE T tg_warp_scan(T value, T *total)
     return sum - value;
 }
 
+/* The sum of the values of lanes below `end`, the same for all; with `total`, of all lanes. */
+template <class T> TG_DEVICE T tg_warp_sum_below(T value, unsigned end, T *total)
+{
+    T before = tg_warp_scan(value, total);
+    return __shfl_sync(TG_ALL_LANES, before, (int)end);
+}
+
+TG_DEVICE uint32_t tg_warp_sum_below(uint32_t value, unsigned end, uint32_t *total)
+{
+    *total = __reduce_add_sync(TG_ALL_LANES, value);
+    return __reduce_add_sync(TG_ALL_LANES, threadIdx.x % TG_WARP < end ? value : 0u);
+}
+
 /* The same over a block. May be called again at once: a barrier is at its start. */
 template <class T> TG_DEVICE T tg_block_scan(T value, T *total)
 {
@@ -28,8 +41,7 @@ template <class T> TG_DEVICE T tg_block_scan(T value, T *total)
         sums[warp] = all;
     }
     __syncthreads();
-    T of_warp = lane < warps ? sums[lane] : 0, earlier = tg_warp_scan(of_warp, total);
-    return before + __shfl_sync(TG_ALL_LANES, earlier, (int)warp);
+    return before + tg_warp_sum_below(lane < warps ? sums[lane] : (T)0, warp, total);
 }
 
 template <class T> TG_DEVICE T tg_block_sum(T value)
