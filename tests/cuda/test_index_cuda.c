@@ -315,8 +315,54 @@ static void test_noise(void **state)
     }
 }
 
+/* A Rice code with parameter k, which no writer would take for these gaps; false: it is too long. */
+static bool write_rice(sample *s, unsigned k)
+{
+    uint64_t at = 0;
+    uint32_t next = 0;
+    memset(s->bytes, 0, sizeof s->bytes);
+    for (uint32_t i = 0; i < s->n; i++) {
+        if ((s->mask[i / 64] >> i % 64 & 1) == 0) {
+            continue;
+        }
+        uint32_t gap = i - next, ones = gap >> k;
+        if (at + ones + 1 + k > 8 * 65535) {
+            return false;
+        }
+        for (uint32_t b = 0; b < ones + 1 + k; b++, at++) {
+            uint32_t bit = b <= ones ? b < ones : gap >> (b - ones - 1) & 1;
+            s->bytes[at / 8] |= (uint8_t)(bit << at % 8);
+        }
+        next = i + 1;
+    }
+    s->len = (uint32_t)((at + 7) / 8);
+    s->mode = (uint8_t)k;
+    s->is_joint = false;
+    return true;
+}
+
+/* Rice codes with all parameters, sound and damaged, with gaps that fill the bits of a code or few of them. */
+static void test_rice(void **state)
+{
+    (void)state;
+    test_random r = {7};
+    for (int round = 0; round < 8; round++) {
+        for (uint32_t i = 0; i < CHUNKS; i++) {
+            sample *s = &samples[i];
+            do {
+                choose(s, &r);
+            } while (s->count == 0 || !write_rice(s, (i + (uint32_t)round) % 19));
+            if (round >= 4) {
+                damage(s, &r);
+            }
+        }
+        read_and_compare(&packs[0]);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_indices), cmocka_unit_test(test_noise)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_indices), cmocka_unit_test(test_noise),
+                                       cmocka_unit_test(test_rice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,8 @@
 
 #include "exec/cuda/kernel.h"
 
-/* In shared memory (IS_STAGED) or not. With IS_RICE the bits of words are inverted and in reverse order, so that the ones with which a
- * Rice code begins are leading zeros. */
-template <bool IS_STAGED, bool IS_RICE> struct tg_bit_stream {
+/* In shared memory (IS_STAGED) or not. */
+template <bool IS_STAGED> struct tg_bit_stream {
     const uint32_t *words; /* in shared memory */
     const uint8_t *bytes;
     uint32_t len;
@@ -21,7 +20,7 @@ template <bool IS_STAGED, bool IS_RICE> struct tg_bit_stream {
         for (uint32_t b = 0; b < 4 && 4 * w + b < len; b++) {
             word |= (uint32_t)bytes[4 * w + b] << 8 * b;
         }
-        return IS_RICE ? __brev(~word) : word;
+        return word;
     }
 
     __device__ __forceinline__ uint32_t byte(uint32_t i) const
@@ -30,25 +29,30 @@ template <bool IS_STAGED, bool IS_RICE> struct tg_bit_stream {
     }
 };
 
-/* Word at / 4 of bytes in memory, with zeros after the last. Aligned words are read, and so up to 3 bytes before and after them. */
-TG_DEVICE uint32_t tg_stream_load(const uint8_t *bytes, uint32_t len, uint32_t at)
+/* Copies bytes to len / 4 + 2 words of shared memory, with zeros after the last. Aligned words are read, and so up to 3 bytes before and after
+ * them. A thread's loads are under way together. All threads of a block. */
+TG_DEVICE void tg_stage(uint32_t *words, const uint8_t *bytes, uint32_t len)
 {
-    uint32_t skip = (uint32_t)((uintptr_t)bytes % 4), shift = 8 * skip, word = 0;
-    const uint32_t *words = (const uint32_t *)(const void *)(bytes - skip) + at / 4;
-    if (at < len) {
-        uint32_t high = shift > 0 && at + 4 - skip < len ? words[1] : 0;
-        word = __funnelshift_r(words[0], high, shift);
-        word = len - at < 4 ? word & ((1u << 8 * (len - at)) - 1) : word;
-    }
-    return word;
-}
-
-/* Copies bytes to len / 4 + 2 words of shared memory. All threads of a block. */
-template <bool IS_RICE> TG_DEVICE void tg_stage(uint32_t *words, const uint8_t *bytes, uint32_t len)
-{
-    for (uint32_t w = threadIdx.x; w < len / 4 + 2; w += blockDim.x) {
-        uint32_t word = tg_stream_load(bytes, len, 4 * w);
-        words[w] = IS_RICE ? __brev(~word) : word;
+    enum { TOGETHER = 4 };
+    const uint32_t skip = (uint32_t)((uintptr_t)bytes % 4), end = (skip + len + 3) / 4, word_n = len / 4 + 2;
+    const uint32_t *aligned = (const uint32_t *)(const void *)(bytes - skip);
+    TG_ROLL
+    for (uint32_t from = threadIdx.x; from < word_n; from += TOGETHER * blockDim.x) {
+        uint32_t low[TOGETHER], high[TOGETHER];
+        TG_UNROLL
+        for (uint32_t k = 0; k < TOGETHER; k++) {
+            uint32_t w = from + k * blockDim.x;
+            low[k] = w < end ? aligned[w] : 0;
+            high[k] = w + 1 < end ? aligned[w + 1] : 0;
+        }
+        TG_UNROLL
+        for (uint32_t k = 0; k < TOGETHER; k++) {
+            uint32_t w = from + k * blockDim.x, left = len > 4 * w ? len - 4 * w : 0;
+            uint32_t word = __funnelshift_r(low[k], high[k], 8 * skip);
+            if (w < word_n) {
+                words[w] = left >= 4 ? word : word & ((1u << 8 * left) - 1);
+            }
+        }
     }
     __syncthreads();
 }

@@ -297,24 +297,15 @@ typedef struct tg_reading {
 typedef struct tg_index_space {
     uint32_t words[TG_INDEX_STAGED / 4 + 2];
     union {
-        uint32_t ends[TG_INDEX_THREADS + 1];
+        tg_rice_map<5> maps[TG_INDEX_THREADS / TG_WARP];
         tg_long_runs longs;
         tg_letters l;
     };
 } tg_index_space;
 
-template <bool IS_STAGED> TG_DEVICE bool tg_read_mode(const tg_indices &x, const tg_reading &r, tg_index_space &space)
+/* All modes but Rice codes. */
+template <class Stream> TG_CALLED bool tg_read_other(tg_indices x, tg_reading r, tg_index_space &space, Stream s)
 {
-    if (r.mode <= TG_GPU_RICE_MAX) {
-        if (IS_STAGED) {
-            tg_stage<true>(space.words, x.bytes, x.len);
-        }
-        return tg_read_rice(x, space.ends, tg_bit_stream<IS_STAGED, true>{space.words, x.bytes, x.len}, r.mode);
-    }
-    if (IS_STAGED) {
-        tg_stage<false>(space.words, x.bytes, x.len);
-    }
-    tg_bit_stream<IS_STAGED, false> s = {space.words, x.bytes, x.len};
     switch (r.mode) {
     case TG_GPU_MODE_BITMAP: return tg_read_bitmap(x, s);
     case TG_GPU_MODE_RUNS: return x.len > 0 && tg_read_runs(x, space.longs, s);
@@ -324,6 +315,13 @@ template <bool IS_STAGED> TG_DEVICE bool tg_read_mode(const tg_indices &x, const
     case TG_GPU_MODE_ADACOMP16: return tg_read_joint(x, s, r.symbols, r.bin, 14);
     default: return false;
     }
+}
+
+/* Bytes that are not in shared memory, as no writer makes them. */
+TG_CALLED bool tg_read_long(tg_indices x, tg_reading r, tg_index_space &space)
+{
+    tg_bit_stream<false> s = {nullptr, x.bytes, x.len};
+    return r.mode <= TG_GPU_RICE_MAX ? tg_read_rice(x, space.maps, s, r.mode) : tg_read_other(x, r, space, s);
 }
 
 /* Whether indices of a unit may be of a mode. */
@@ -352,7 +350,12 @@ TG_DEVICE bool tg_read_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, co
     if (has_signs && !tg_read_signs(r.symbols, body + v.symbols, v.count)) {
         return false;
     }
-    return x.len <= TG_INDEX_STAGED ? tg_read_mode<true>(x, r, space) : tg_read_mode<false>(x, r, space);
+    if (x.len > TG_INDEX_STAGED) {
+        return tg_read_long(x, r, space);
+    }
+    tg_stage(space.words, x.bytes, x.len);
+    tg_bit_stream<true> s = {space.words, x.bytes, x.len};
+    return r.mode <= TG_GPU_RICE_MAX ? tg_read_rice(x, space.maps, s, r.mode) : tg_read_other(x, r, space, s);
 }
 
 #endif

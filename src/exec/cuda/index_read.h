@@ -22,121 +22,170 @@ TG_DEVICE uint32_t tg_index_share(uint32_t n)
     return (n + TG_INDEX_THREADS - 1) / TG_INDEX_THREADS;
 }
 
-/* ---- Rice codes -------------------------------------------------------------------------------------------------------------- */
+/* ---- Rice codes ----------------------------------------------------------------------------------------------------------------
+ *
+ * Where a code begins is known when those before have been read. So a thread first finds out, for all that codes before its words may have
+ * left, what codes leave to the words after them. That is a state: the number of low bits of a code that come next, at most k; 0: ones, or
+ * the zero after them, come next. A map has the state after some words for each state before them. When maps of all threads are joined, each
+ * thread knows its state, and reads its codes: those whose zero is in its words. */
 
-/* 32 bits from bit `at` on, the first of them above. */
-template <class Stream> TG_DEVICE uint32_t tg_rice_bits(const Stream &s, uint32_t at)
-{
-    return __funnelshift_l(s.word(at / 32 + 1), s.word(at / 32), at % 32);
-}
+/* Byte i of all words is what becomes of state i, of 4 N. */
+template <unsigned N> struct tg_rice_map {
+    uint32_t to[N];
+};
 
-/* The ones with which the code at bit `at` begins; the end of the stream ends them. */
-template <class Stream> TG_DEVICE uint32_t tg_rice_ones(const Stream &s, uint32_t at)
+template <unsigned N> TG_DEVICE uint32_t tg_rice_state(const tg_rice_map<N> &map, uint32_t state)
 {
-    uint32_t bits = tg_rice_bits(s, at), longer = 0;
-    while (bits == 0 && at + longer < s.len * 8) { /* hardly ever */
-        longer += 32;
-        bits = tg_rice_bits(s, min(at + longer, s.len * 8));
+    uint32_t word = map.to[0];
+    TG_UNROLL
+    for (unsigned r = 1; r < N; r++) {
+        word = state / 4 == r ? map.to[r] : word;
     }
-    return longer + (uint32_t)__clz((int)bits);
+    return word >> state % 4 * 8 & 255;
 }
 
-/* One code: returns where it ends, which is beyond the stream if it is not complete; its gap, or a larger one beyond 2^20. */
-template <class Stream> TG_DEVICE uint32_t tg_rice_code(uint32_t *gap, const Stream &s, uint32_t k, uint32_t at)
+/* The map of words [first, end). Plane j has bit j of the state after them, at bit 31 - i for a code that begins at bit i of the word. Planes
+ * begin with what is after the last word, where state i means that a code begins at bit i. A round sets them right for codes with their
+ * zero in k + 1 bits more, from the last ones on: to where zeros are from the starts of the next codes, and from there to the ones before
+ * them, which an addition reaches. */
+template <unsigned N, class Stream>
+TG_DEVICE tg_rice_map<N> tg_rice_map_of(const Stream &s, uint32_t k, uint32_t first, uint32_t end)
 {
-    uint32_t ones = tg_rice_ones(s, at), low_at = at + ones + 1, low = tg_rice_bits(s, min(low_at, s.len * 8));
-    *gap = min(ones, (1u << 20) >> k) << k | (__brev(~low) & ((1u << k) - 1));
-    return low_at + k;
-}
-
-/* What a thread finds in its part of the bits. */
-typedef struct tg_rice_part {
-    uint32_t start, end; /* of its codes: bits; TG_RICE_NONE: there are none any more */
-    uint32_t codes;
-    uint32_t elements; /* that they cover; at most TG_INDEX_BEYOND */
-} tg_rice_part;
-
-#define TG_RICE_NONE 0xffffffffu
-
-/* Reads the codes that begin in [start, limit). */
-template <class Stream> TG_DEVICE void tg_rice_scan(tg_rice_part *part, const Stream &s, uint32_t k, uint32_t limit)
-{
-    uint32_t at = part->start, codes = 0, elements = 0, gap;
+    enum { PLANES = N == 2 ? 3 : 5 };
+    uint32_t planes[5] = {0x55555555u, 0x33333333u, 0x0f0f0f0fu, 0x00ff00ffu, 0x0000ffffu}, after[PLANES], sums[PLANES];
     TG_ROLL
-    while (at < limit) {
-        uint32_t end = tg_rice_code(&gap, s, k, at);
-        bool is_whole = end <= s.len * 8;
-        codes += is_whole ? 1 : 0;
-        elements = min(elements + (is_whole ? gap + 1 : 0), TG_INDEX_BEYOND);
-        at = is_whole ? end : TG_RICE_NONE;
-    }
-    part->codes = codes;
-    part->elements = elements;
-    part->end = at;
-}
-
-/* Where codes begin is known when those before have been read. But wrong starts meet the right codes after a few. So each thread
- * begins to read some codes before its part of the bits. If the part before it ends elsewhere than it thinks, it reads again from
- * there; at worst there are as many rounds as there are threads. */
-template <class Stream> TG_DEVICE uint32_t tg_rice_guess(const Stream &s, uint32_t k, uint32_t from)
-{
-    enum { EARLIER = 32 }; /* codes, of k + 2 bits or more */
-    uint32_t bits = EARLIER * (k + 2), at = from > bits ? from - bits : 0;
-    TG_ROLL
-    while (at < from) {
-        at += tg_rice_ones(s, at) + 1 + k;
-    }
-    return at <= s.len * 8 ? at : TG_RICE_NONE;
-}
-
-/* `ends` are in shared memory. */
-template <class Stream>
-TG_DEVICE void tg_rice_meet(tg_rice_part *part, uint32_t (&ends)[TG_INDEX_THREADS + 1], const Stream &s, uint32_t k,
-                            uint32_t limit)
-{
-    bool has_bits = part->start < limit, changes = has_bits;
-    if (has_bits) {
-        part->start = tg_rice_guess(s, k, part->start);
-    }
-    do {
-        if (changes) {
-            tg_rice_scan(part, s, k, limit);
-            ends[threadIdx.x + 1] = part->end;
+    for (uint32_t w = end; w-- > first;) {
+        uint32_t ones = __brev(s.word(w));
+        TG_UNROLL
+        for (unsigned j = 0; j < PLANES; j++) {
+            after[j] = planes[j] >> (31 - k);
+            sums[j] = ones + (planes[j] >> 31); /* ones at the end of the word go on in the next one */
+            planes[j] = 0;
         }
-        __syncthreads();
-        uint32_t start = threadIdx.x == 0 || !has_bits ? part->start : ends[threadIdx.x];
-        changes = start != part->start;
-        part->start = start;
-    } while (__syncthreads_or(changes));
-}
-
-/* Whether only the zero bits that fill the last byte follow. */
-template <class Stream> TG_DEVICE bool tg_rice_ends_well(const Stream &s, uint32_t at)
-{
-    uint32_t left = s.len * 8 - at;
-    return left < 8 && (left == 0 || tg_rice_bits(s, at) == 0xffffffffu);
-}
-
-template <class Stream>
-TG_DEVICE bool tg_read_rice(const tg_indices &x, uint32_t (&ends)[TG_INDEX_THREADS + 1], const Stream &s, uint32_t k)
-{
-    enum { LEAST = 64 }; /* bits of a thread */
-    uint32_t share = max(tg_index_share(x.len * 8), (uint32_t)LEAST);
-    uint32_t from = threadIdx.x * share, limit = min(from + share, x.len * 8), gap = 0;
-    tg_rice_part part = {from, 0, 0, 0};
-    tg_rice_meet(&part, ends, s, k, limit);
-    uint64_t all, before = tg_block_scan((uint64_t)part.codes << 32 | part.elements, &all);
-    uint32_t number = (uint32_t)(before >> 32), next = (uint32_t)before, at = part.start;
-    bool is_bad = all >> 32 < x.count;
-    TG_ROLL
-    for (uint32_t i = 0; i < part.codes && number < x.count; i++, number++) {
-        at = tg_rice_code(&gap, s, k, at); /* it was complete before */
-        bool is_in = next + gap < x.n;
-        is_bad = is_bad || !is_in;
-        x.positions[number] = is_in ? next + gap : 0;
-        next = min(next + gap + 1, TG_INDEX_BEYOND * TG_INDEX_THREADS);
-        is_bad = is_bad || (number + 1 == x.count && !tg_rice_ends_well(s, at));
+        TG_ROLL
+        for (uint32_t bits = 0; bits < 32; bits += k + 1) {
+            TG_UNROLL
+            for (unsigned j = 0; j < PLANES; j++) {
+                uint32_t zeros = (planes[j] << (k + 1) | after[j]) & ~ones;
+                planes[j] = zeros | (ones & ~(sums[j] + 2 * zeros));
+            }
+        }
     }
+    tg_rice_map<N> map;
+    TG_UNROLL
+    for (unsigned r = 0; r < N; r++) {
+        map.to[r] = 0;
+        TG_UNROLL
+        for (unsigned j = 0; j < PLANES; j++) { /* bit i of four to bit j of byte i */
+            map.to[r] |= ((__brev(planes[j]) >> 4 * r & 15) * (0x00204081u << j)) & (0x01010101u << j);
+        }
+    }
+    return map;
+}
+
+/* 255 in bytes with that bit. */
+TG_DEVICE uint32_t tg_bytes_with(uint32_t bytes, unsigned bit)
+{
+    return (bytes >> bit & 0x01010101u) * 255;
+}
+
+/* One map, then the other. */
+template <unsigned N> TG_DEVICE tg_rice_map<N> tg_rice_join(const tg_rice_map<N> &map, const tg_rice_map<N> &then)
+{
+    tg_rice_map<N> joined;
+    TG_UNROLL
+    for (unsigned r = 0; r < N; r++) {
+        uint32_t low = map.to[r] & 0x07070707u, select = __byte_perm(low | low >> 4, 0, 0x20);
+        joined.to[r] = __byte_perm(then.to[0], then.to[1], select);
+        if (N > 2) { /* and states from 8 on, from 16 on */
+            uint32_t eights = tg_bytes_with(map.to[r], 3), sixteens = tg_bytes_with(map.to[r], 4);
+            joined.to[r] = (joined.to[r] & ~eights) | (__byte_perm(then.to[2 % N], then.to[3 % N], select) & eights);
+            joined.to[r] = (joined.to[r] & ~sixteens) | (__byte_perm(then.to[N - 1], 0, select) & sixteens);
+        }
+    }
+    return joined;
+}
+
+/* The state before a thread's words [first, end). `maps` are in shared memory. All threads. */
+template <unsigned N, class Stream>
+TG_DEVICE uint32_t tg_rice_start(tg_rice_map<5> (&maps)[TG_INDEX_THREADS / TG_WARP], const Stream &s, uint32_t k,
+                                 uint32_t first, uint32_t end)
+{
+    uint32_t lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP, state = 0;
+    tg_rice_map<N> map = tg_rice_map_of<N>(s, k, first, end), lower;
+    TG_ROLL
+    for (unsigned by = 1; by < TG_WARP; by *= 2) {
+        TG_UNROLL
+        for (unsigned r = 0; r < N; r++) {
+            lower.to[r] = __shfl_up_sync(TG_ALL_LANES, map.to[r], by);
+        }
+        map = lane >= by ? tg_rice_join(lower, map) : map;
+    }
+    TG_UNROLL
+    for (unsigned r = 0; r < N; r++) {
+        if (lane == TG_WARP - 1) {
+            maps[warp].to[r] = map.to[r];
+        }
+    }
+    __syncthreads();
+    TG_ROLL
+    for (uint32_t w = 0; w < warp; w++) {
+        state = ((const uint8_t *)(const void *)maps[w].to)[state];
+    }
+    uint32_t before = __shfl_up_sync(TG_ALL_LANES, tg_rice_state(map, state), 1);
+    return lane > 0 ? before : state;
+}
+
+/* use(bit, low) for codes whose zero is in words [first, end): the zero's place in the stream, and the low bits after it. */
+template <class Stream, class Use>
+TG_DEVICE void tg_rice_each(const Stream &s, uint32_t k, uint32_t first, uint32_t end, uint32_t state, Use use)
+{
+    uint32_t word = first < end ? s.word(first) : 0, at = state; /* where a code begins in the word */
+    TG_ROLL
+    for (uint32_t w = first; w < end; w++) {
+        uint32_t next = s.word(w + 1), above = next >> 1, below = __funnelshift_r(word, next, 1);
+        TG_ROLL
+        while (at < 32) {
+            uint32_t zero = (word + (1u << at)) & ~word; /* the sum carries through the ones */
+            if (zero == 0) {
+                at = 32;
+                break;
+            }
+            uint32_t place = 31 - (uint32_t)__clz((int)zero);
+            use(32 * w + place, __funnelshift_r(below, above, place) & ((1u << k) - 1));
+            at = place + 1 + k;
+        }
+        at -= 32;
+        word = next;
+    }
+}
+
+/* A code's position follows from the place of its zero, which tells how many ones come before, and from the sum of low bits. */
+template <class Stream>
+TG_DEVICE bool tg_read_rice(const tg_indices &x, tg_rice_map<5> (&maps)[TG_INDEX_THREADS / TG_WARP], const Stream &s,
+                            uint32_t k)
+{
+    const uint32_t bit_n = x.len * 8, word_n = (x.len + 3) / 4, each = tg_index_share(word_n);
+    const uint32_t first = min(threadIdx.x * each, word_n), end = min(first + each, word_n);
+    uint32_t start = k < 8 ? tg_rice_start<2>(maps, s, k, first, end) : tg_rice_start<5>(maps, s, k, first, end);
+    uint64_t found = 0, all; /* codes from bit 40 on, and the sum of low bits */
+    tg_rice_each(s, k, first, end, start,
+                 [&](uint32_t bit, uint32_t low) { found += bit + 1 + k <= bit_n ? 1ull << 40 | low : 0; });
+    uint64_t before = tg_block_scan(found, &all), lows = before & ((1ull << 40) - 1);
+    uint32_t number = (uint32_t)(before >> 40);
+    bool is_bad = all >> 40 < x.count;
+    tg_rice_each(s, k, first, end, start, [&](uint32_t bit, uint32_t low) {
+        lows += low;
+        uint64_t position = ((uint64_t)(bit - number * (k + 1)) << k) + lows + number;
+        if (number < x.count) {
+            x.positions[number] = (uint32_t)position;
+        }
+        if (number + 1 == x.count) { /* positions ascend; only the zero bits that fill the last byte follow */
+            uint32_t rest = bit + 1 + k;
+            is_bad = is_bad || position >= x.n || bit_n - rest >= 8 || s.word(rest / 32) >> rest % 32 != 0;
+        }
+        number++;
+    });
     return __syncthreads_or(is_bad) == 0;
 }
 
