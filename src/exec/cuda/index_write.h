@@ -5,13 +5,14 @@
 
 #include "exec/cuda/index.h"
 #include "exec/cuda/layout.h"
+#include "exec/cuda/leaf.h"
 #include "exec/cuda/scan.h"
 
-enum { TG_INDEX_WRITERS = 1024, TG_INDEX_WORDS = TG_GPU_BITMAP_MAX / 4 + 2 };
+enum { TG_INDEX_WRITERS = 1024, TG_INDEX_WORDS = TG_GPU_BITMAP_MAX / 4 + 6 }; /* what tg_copy_by reads included */
 
 /* A list of so many positions may be in shared memory, in the first words. A code of them takes less than the other ones: one of the
- * Rice codes that are compared has at most k + 4 bits for each of n / 2^(k+1) gaps. */
-enum { TG_INDEX_SHORT = 4096 };
+ * Rice codes that are compared has at most k + 4 bits for each gap, and for a k above 0 there are at most n / 2^(k+1) gaps. */
+enum { TG_INDEX_SHORT = 6144 };
 
 /* The selected elements of a chunk. */
 typedef struct tg_marks {
@@ -56,22 +57,30 @@ TG_DEVICE void tg_clear_words(uint32_t *words, uint32_t len)
     __syncthreads();
 }
 
-/* Up to 32 bits from bit `at` on. */
-TG_DEVICE void tg_put_bits(uint32_t *words, uint32_t at, uint32_t bits)
+/* Bits of a thread, one after the other: those that are not in `word` yet, and how many there are, less than 32. */
+typedef struct tg_bits_end {
+    uint32_t *word;
+    uint64_t bits;
+    uint32_t n;
+} tg_bits_end;
+
+/* Up to 32 bits. */
+TG_DEVICE void tg_put_bits(tg_bits_end &end, uint32_t bits, uint32_t n)
 {
-    unsigned shift = at % 32;
-    atomicOr(&words[at / 32], bits << shift);
-    if (shift > 0 && bits >> (32 - shift) != 0) {
-        atomicOr(&words[at / 32 + 1], bits >> (32 - shift));
+    end.bits |= (uint64_t)bits << end.n;
+    end.n += n;
+    if (end.n >= 32) {
+        atomicOr(end.word++, (uint32_t)end.bits); /* others have bits in it */
+        end.bits >>= 32;
+        end.n -= 32;
     }
 }
 
-TG_DEVICE void tg_put_ones(uint32_t *words, uint32_t at, uint32_t n)
+TG_DEVICE void tg_put_last(const tg_bits_end &end)
 {
-    for (; n >= 32; n -= 32, at += 32) {
-        tg_put_bits(words, at, 0xffffffffu);
+    if (end.bits != 0) {
+        atomicOr(end.word, (uint32_t)end.bits);
     }
-    tg_put_bits(words, at, (1u << n) - 1);
 }
 
 TG_DEVICE void tg_put_byte(uint32_t *words, uint32_t at, uint32_t byte)
@@ -82,9 +91,7 @@ TG_DEVICE void tg_put_byte(uint32_t *words, uint32_t at, uint32_t byte)
 TG_DEVICE void tg_store_words(uint8_t *out, const uint32_t *words, uint32_t len)
 {
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < len; i += TG_INDEX_WRITERS) {
-        out[i] = (uint8_t)(words[i / 4] >> i % 4 * 8);
-    }
+    tg_copy_by(out, (const uint8_t *)words, len, threadIdx.x, TG_INDEX_WRITERS);
 }
 
 /* ---- the cost of each code -------------------------------------------------------------------------------------------------- */
@@ -92,30 +99,43 @@ TG_DEVICE void tg_store_words(uint8_t *out, const uint32_t *words, uint32_t len)
 typedef struct tg_gap_costs {
     uint64_t rice_bits;
     uint32_t rice;
+    uint32_t at;     /* the first bit of this thread's share of that Rice code */
     uint32_t closed; /* gaps of 0 */
 } tg_gap_costs;
 
-/* The best of three neighbouring parameters, as in pack/gaps.c. */
-TG_DEVICE tg_gap_costs tg_measure_gaps(const tg_marks &m)
+/* The least of the three neighbouring parameters that are compared. */
+TG_DEVICE uint32_t tg_least_rice(const tg_marks &m)
 {
-    uint32_t k = 0, quotients[3] = {0, 0, 0}, closed = 0;
-    while (k < TG_GPU_RICE_MAX - 2 && (m.n / m.count) >> (k + 2) != 0) {
-        k++;
-    }
-    tg_each_gap(m, tg_share_of(m), [&](uint32_t gap) {
+    uint32_t bits = 32 - (uint32_t)__clz((int)(m.n / m.count));
+    return min(max(bits, 2u) - 2, (uint32_t)TG_GPU_RICE_MAX - 2);
+}
+
+/* The best of three, from parameter k on, as in pack/gaps.c. `closed` is shared memory, and 0 since the last barrier. */
+TG_DEVICE tg_gap_costs tg_measure_gaps(const tg_marks &m, uint32_t k, uint32_t *closed)
+{
+    uint32_t quotients[3] = {0, 0, 0}, own_closed = 0;
+    tg_marks_share share = tg_share_of(m);
+    tg_each_gap(m, share, [&](uint32_t gap) {
         quotients[0] += gap >> k;
         quotients[1] += gap >> (k + 1);
         quotients[2] += gap >> (k + 2);
-        closed += gap == 0 ? 1 : 0;
+        own_closed += gap == 0 ? 1 : 0;
     });
+    own_closed = __reduce_add_sync(TG_ALL_LANES, own_closed);
+    if (threadIdx.x % TG_WARP == 0 && own_closed > 0) {
+        atomicAdd(closed, own_closed);
+    }
     /* None of the sums exceeds 2^18, the elements of a chunk: three fit in a word. */
-    uint64_t sums = tg_block_sum(quotients[0] | (uint64_t)quotients[1] << 20 | (uint64_t)quotients[2] << 40);
-    tg_gap_costs c = {~0ull, 0, tg_block_sum(closed)};
+    uint64_t sums, own = quotients[0] | (uint64_t)quotients[1] << 20 | (uint64_t)quotients[2] << 40;
+    uint64_t before = tg_block_scan(own, &sums);
+    tg_gap_costs c = {~0ull, 0, 0, *closed};
+    TG_UNROLL
     for (uint32_t i = 0; i < 3; i++) {
         uint64_t bits = (sums >> 20 * i & 0xfffff) + (uint64_t)m.count * (k + i + 1);
         if (bits < c.rice_bits) {
             c.rice_bits = bits;
             c.rice = k + i;
+            c.at = (uint32_t)(before >> 20 * i & 0xfffff) + share.from * (k + i + 1);
         }
     }
     return c;
@@ -123,18 +143,20 @@ TG_DEVICE tg_gap_costs tg_measure_gaps(const tg_marks &m)
 
 /* ---- Rice codes ------------------------------------------------------------------------------------------------------------- */
 
-TG_DEVICE void tg_put_rice(uint32_t *words, const tg_marks &m, uint32_t k)
+TG_DEVICE void tg_put_rice(uint32_t *words, const tg_marks &m, const tg_gap_costs &c)
 {
-    uint32_t len = 0, total;
-    tg_marks_share share = tg_share_of(m);
-    tg_each_gap(m, share, [&](uint32_t gap) { len += (gap >> k) + 1 + k; });
-    uint32_t at = tg_block_scan(len, &total);
-    tg_each_gap(m, share, [&](uint32_t gap) {
-        uint32_t quotient = gap >> k;
-        tg_put_ones(words, at, quotient);
-        tg_put_bits(words, at + quotient + 1, gap & ((1u << k) - 1));
-        at += quotient + 1 + k;
+    const uint32_t ONES = 31; /* at a time */
+    tg_bits_end end = {words + c.at / 32, 0, c.at % 32};
+    tg_each_gap(m, tg_share_of(m), [&](uint32_t gap) {
+        uint32_t quotient = gap >> c.rice;
+        TG_ROLL
+        for (; quotient > ONES; quotient -= ONES) {
+            tg_put_bits(end, (1u << ONES) - 1, ONES);
+        }
+        tg_put_bits(end, (1u << quotient) - 1, quotient + 1);
+        tg_put_bits(end, gap & ((1u << c.rice) - 1), c.rice);
     });
+    tg_put_last(end);
 }
 
 /* ---- runs ------------------------------------------------------------------------------------------------------------------- */
@@ -155,7 +177,7 @@ TG_DEVICE uint32_t tg_put_number(uint32_t *words, uint32_t at, uint32_t value)
 
 /* Writes all runs and returns their length; only counts if words is NULL. The first element of a run writes the gap, the last one
  * the length. */
-TG_DEVICE uint32_t tg_put_runs(uint32_t *words, const tg_marks &m)
+TG_CALLED uint32_t tg_put_runs(uint32_t *words, tg_marks m)
 {
     tg_marks_share share = tg_share_of(m);
     bool is_closed =
@@ -259,7 +281,7 @@ TG_DEVICE uint32_t tg_put_geometric(uint8_t *bytes, uint32_t *start, uint32_t ca
 }
 
 /* The geometric code in place of one of `len` bytes, if it is shorter. `words` is space for it. */
-TG_DEVICE void tg_try_geometric(uint8_t *out, uint32_t *words, const tg_marks &m, uint32_t *len, uint8_t *mode)
+TG_CALLED void tg_try_geometric(uint8_t *out, uint32_t *words, tg_marks m, uint32_t *len, uint8_t *mode)
 {
     __shared__ uint32_t start[TG_GPU_LETTERS + 1], shorter;
     uint32_t cap = *len - 1;
@@ -285,7 +307,13 @@ TG_DEVICE uint32_t tg_put_gaps(uint8_t *out, uint32_t *words, uint8_t *mode, con
         *mode = TG_GPU_MODE_EVERY;
         return 0;
     }
-    tg_gap_costs c = tg_measure_gaps(m);
+    __shared__ uint32_t closed;
+    uint32_t k = tg_least_rice(m);
+    if (threadIdx.x == 0) {
+        closed = 0;
+    }
+    tg_clear_words(words, min(bitmap_len, (m.count * (k + 4) + 7) / 8)); /* the best Rice code has no more bits */
+    tg_gap_costs c = tg_measure_gaps(m, k, &closed);
     uint64_t rice_len = (c.rice_bits + 7) / 8, runs_len = 2 * (uint64_t)(m.count - c.closed);
     if (runs_len < rice_len && runs_len < bitmap_len) { /* the lower bound does not rule them out */
         runs_len = tg_put_runs(nullptr, m);
@@ -296,19 +324,18 @@ TG_DEVICE uint32_t tg_put_gaps(uint8_t *out, uint32_t *words, uint8_t *mode, con
         *mode = (uint8_t)(runs_len < rice_len ? (uint32_t)TG_GPU_MODE_RUNS : c.rice);
         len = (uint32_t)(runs_len < rice_len ? runs_len : rice_len);
     }
-    tg_clear_words(words, len);
     if (*mode == TG_GPU_MODE_BITMAP) {
         tg_put_bitmap(words, m);
     } else if (*mode == TG_GPU_MODE_RUNS) {
         (void)tg_put_runs(words, m);
     } else {
-        tg_put_rice(words, m, *mode);
+        tg_put_rice(words, m, c);
     }
     tg_store_words(out, words, len);
     return len;
 }
 
-TG_DEVICE uint32_t tg_put_plain_bitmap(uint8_t *out, uint32_t *words, uint8_t *mode, const tg_marks &m)
+TG_CALLED uint32_t tg_put_plain_bitmap(uint8_t *out, uint32_t *words, uint8_t *mode, tg_marks m)
 {
     *mode = TG_GPU_MODE_BITMAP;
     tg_clear_words(words, tg_bitmap_bytes(m.n));
@@ -346,8 +373,7 @@ TG_DEVICE void tg_each_place(const tg_marks &m, const tg_marks_share &share, uin
 }
 
 /* Writes entries with their symbols; returns their length, or 0 if a bitmap and the symbols would be at most as long. */
-TG_DEVICE uint32_t tg_put_joint(uint8_t *out, const uint8_t *symbols, const tg_marks &m, uint32_t cell,
-                                uint32_t place_bits)
+TG_CALLED uint32_t tg_put_joint(uint8_t *out, const uint8_t *symbols, tg_marks m, uint32_t cell, uint32_t place_bits)
 {
     uint32_t own = 0, n, entry_len = (place_bits + 2) / 8, most = 1u << place_bits;
     tg_marks_share share = tg_share_of(m);

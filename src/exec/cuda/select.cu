@@ -34,7 +34,8 @@ TG_CALLED void correct(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg
 
 /* ---- lists of strips as one list --------------------------------------------------------------------------------------------------- */
 
-/* Strips of a chunk, in shared memory: where their lists begin in the chunk, and the numbers of their first entries. */
+/* Strips of a chunk that have entries, in shared memory: where their lists begin in the chunk, and the numbers of their first entries. For
+ * those that are not there, no entry is high enough. */
 typedef struct strips {
     uint32_t from[THREADS], start[THREADS + 1];
 } strips;
@@ -43,16 +44,22 @@ typedef struct strips {
  * before the one before this one ends, so it is not asked of the first-level cache. */
 TG_DEVICE uint32_t load_strips(strips &t, const tg_gpu_selection &s, uint32_t first, uint32_t end)
 {
+    const uint32_t ENTRIES = (1u << 20) - 1; /* strips are counted beyond them */
     uint32_t strip = first + threadIdx.x, total;
     uint32_t from = strip < end ? s.strip_from[strip] : 0, count = strip < end ? __ldcg(&s.counts[strip]) : 0;
-    uint32_t before = tg_block_scan(count, &total); /* all are done with strips before */
-    t.from[threadIdx.x] = from;
-    t.start[threadIdx.x] = before;
+    uint32_t before = tg_block_scan(count > 0 ? count + ENTRIES + 1 : 0, &total); /* all are done with strips before */
+    if (count > 0) {
+        t.from[before / (ENTRIES + 1)] = from;
+        t.start[before / (ENTRIES + 1)] = before & ENTRIES;
+    }
+    if (threadIdx.x >= total / (ENTRIES + 1)) {
+        t.start[threadIdx.x] = 0xffffffffu;
+    }
     if (threadIdx.x == 0) {
-        t.start[THREADS] = total;
+        t.start[THREADS] = 0xffffffffu;
     }
     __syncthreads();
-    return total;
+    return total & ENTRIES;
 }
 
 /* The strip that has an entry. */
@@ -83,9 +90,7 @@ TG_DEVICE entries load_entries(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, 
         e.positions[k] = 0;
         e.values[k] = 0;
         if (first + k < total) {
-            while (t.start[strip + 1] <= first + k) {
-                strip++;
-            }
+            strip += t.start[strip + 1] <= first + k ? 1 : 0;
             uint64_t at = chunk.element_at + t.from[strip] + (first + k - t.start[strip]);
             e.values[k] = __ldcg(&p.space.strip_values[at]);
             e.positions[k] = t.from[strip] + __ldcg(&p.space.strip_places[at]);
