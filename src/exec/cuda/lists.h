@@ -1,75 +1,56 @@
-/* Lists of strips (select.h) while a warp reads them: those of a few strips side by side as one list, so that all loads of a warp
- * are under way at once. */
+/* Lists of strips (select.h) of a chunk as one list, while a block reads them. */
 #ifndef TG_EXEC_CUDA_LISTS_H
 #define TG_EXEC_CUDA_LISTS_H
 
-#include "exec/cuda/kernel.h"
+#include "exec/cuda/scan.h"
 #include "exec/cuda/select.h"
 
-enum { TG_GROUP = 8 }; /* strips */
+/* A strip, as one thread loads it: where its list begins in the chunk, and how many entries it has. */
+typedef struct tg_strip_lens {
+    uint32_t from, n;
+} tg_strip_lens;
 
-/* Lane i < TG_GROUP has strip i; `total` is the same in all lanes. */
-typedef struct tg_strip_group {
-    uint32_t from;  /* its first own element in the chunk */
-    uint32_t start; /* the number of its first entry in the group */
-    uint32_t end;   /* and of the first after its last */
-    uint32_t total;
-} tg_strip_group;
+/* Up to N strips that have entries, in shared memory: where their lists begin in the chunk, and the numbers of their first entries, which are
+ * out of reach from the first strip that is not there. */
+template <unsigned N> struct tg_strips {
+    uint32_t from[N], start[N + 1];
+};
 
-/* An entry of a list. */
-typedef struct tg_listed {
-    uint32_t position; /* in the chunk */
-    float value;
-    bool is_there;
-} tg_listed;
-
-/* Strips [first, first + TG_GROUP) that are below `limit`, of which only the lengths are known. All lanes of a warp. */
-TG_DEVICE tg_strip_group tg_group_load(const tg_gpu_selection &s, uint32_t first, uint32_t limit)
+/* A strip below `end`. What other kernels have written may be read before the kernel before this one ends, so it is not asked of the
+ * first-level cache. */
+TG_DEVICE tg_strip_lens tg_strip_load(const tg_gpu_selection &s, uint32_t strip, uint32_t end)
 {
-    uint32_t lane = threadIdx.x % TG_WARP, strip = first + lane;
-    bool has = lane < TG_GROUP && strip < limit;
-    return {has ? s.strip_from[strip] : 0, 0, has ? s.counts[strip] : 0, 0};
+    return {strip < end ? s.strip_from[strip] : 0, strip < end ? __ldcg(&s.counts[strip]) : 0};
 }
 
-/* What follows from the lengths. */
-TG_DEVICE void tg_group_end(tg_strip_group &g)
+/* Joins the strips of all N threads; returns the number of their entries. */
+template <unsigned N> TG_DEVICE uint32_t tg_strips_join(tg_strips<N> &t, const tg_strip_lens &own)
 {
-    uint32_t lane = threadIdx.x % TG_WARP, count = g.end;
+    const uint32_t STRIP = 1u << 20; /* strips are counted in upper bits */
+    uint32_t total, before = tg_block_scan(own.n > 0 ? own.n + STRIP : 0, &total); /* all are done with strips before */
+    if (own.n > 0) {
+        t.from[before / STRIP] = own.from;
+        t.start[before / STRIP] = before % STRIP;
+    }
+    if (threadIdx.x >= total / STRIP) {
+        t.start[threadIdx.x] = 0xffffffffu;
+    }
+    if (threadIdx.x == 0) {
+        t.start[N] = 0xffffffffu;
+    }
+    __syncthreads();
+    return total % STRIP;
+}
+
+/* The strip that has an entry, which is there. */
+template <unsigned N> TG_DEVICE uint32_t tg_strip_of(const tg_strips<N> &t, uint32_t entry)
+{
+    uint32_t strip = 0;
     TG_UNROLL
-    for (unsigned by = 1; by < TG_GROUP; by *= 2) {
-        uint32_t lower = __shfl_up_sync(TG_ALL_LANES, g.end, by);
-        g.end += lane >= by ? lower : 0;
+    for (uint32_t by = N / 2; by > 0; by /= 2) {
+        strip += t.start[strip + by] <= entry ? by : 0;
     }
-    g.start = g.end - count;
-    g.total = __shfl_sync(TG_ALL_LANES, g.end, TG_GROUP - 1);
-}
-
-TG_DEVICE tg_strip_group tg_group_of(const tg_gpu_selection &s, uint32_t first, uint32_t limit)
-{
-    tg_strip_group g = tg_group_load(s, first, limit);
-    tg_group_end(g);
-    return g;
-}
-
-/* Entry first + lane of a group of strips of a chunk. All lanes of a warp. */
-TG_DEVICE tg_listed tg_group_entry(const tg_gpu_pass &p, const tg_strip_group &g, const tg_gpu_chunk &chunk,
-                                   uint32_t first)
-{
-    uint32_t number = first + threadIdx.x % TG_WARP, strip = 0;
-    TG_UNROLL
-    for (unsigned by = TG_GROUP / 2; by > 0; by /= 2) {
-        uint32_t end = __shfl_sync(TG_ALL_LANES, g.end, (int)(strip + by - 1));
-        strip += number >= end ? by : 0;
-    }
-    uint32_t from = __shfl_sync(TG_ALL_LANES, g.from, (int)strip);
-    uint32_t start = __shfl_sync(TG_ALL_LANES, g.start, (int)strip);
-    tg_listed e = {0, 0.0f, number < g.total};
-    if (e.is_there) {
-        uint64_t at = chunk.element_at + from + (number - start);
-        e.value = p.space.strip_values[at];
-        e.position = from + p.space.strip_places[at];
-    }
-    return e;
+    return strip;
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* The select pass over sparse chunks: the passes of all routes, then coordinates and values of whole chunks from the lists of their
  * strips, and indices. */
 #include "exec/cuda/index_write.h"
+#include "exec/cuda/lists.h"
 #include "exec/cuda/take.h"
 #include "exec/cuda/top.h"
 
@@ -34,45 +35,6 @@ TG_CALLED void correct(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg
 
 /* ---- lists of strips as one list --------------------------------------------------------------------------------------------------- */
 
-/* Strips of a chunk that have entries, in shared memory: where their lists begin in the chunk, and the numbers of their first entries. For
- * those that are not there, no entry is high enough. */
-typedef struct strips {
-    uint32_t from[THREADS], start[THREADS + 1];
-} strips;
-
-/* Loads up to THREADS strips [first, end); returns the number of their entries. All threads. What other kernels have written may be read
- * before the one before this one ends, so it is not asked of the first-level cache. */
-TG_DEVICE uint32_t load_strips(strips &t, const tg_gpu_selection &s, uint32_t first, uint32_t end)
-{
-    const uint32_t ENTRIES = (1u << 20) - 1; /* strips are counted beyond them */
-    uint32_t strip = first + threadIdx.x, total;
-    uint32_t from = strip < end ? s.strip_from[strip] : 0, count = strip < end ? __ldcg(&s.counts[strip]) : 0;
-    uint32_t before = tg_block_scan(count > 0 ? count + ENTRIES + 1 : 0, &total); /* all are done with strips before */
-    if (count > 0) {
-        t.from[before / (ENTRIES + 1)] = from;
-        t.start[before / (ENTRIES + 1)] = before & ENTRIES;
-    }
-    if (threadIdx.x >= total / (ENTRIES + 1)) {
-        t.start[threadIdx.x] = 0xffffffffu;
-    }
-    if (threadIdx.x == 0) {
-        t.start[THREADS] = 0xffffffffu;
-    }
-    __syncthreads();
-    return total & ENTRIES;
-}
-
-/* The strip that has an entry. */
-TG_DEVICE uint32_t strip_of(const strips &t, uint32_t entry)
-{
-    uint32_t strip = 0;
-    TG_UNROLL
-    for (uint32_t by = THREADS / 2; by > 0; by /= 2) {
-        strip += t.start[strip + by] <= entry ? by : 0;
-    }
-    return strip;
-}
-
 /* A thread's entries of a list. */
 typedef struct entries {
     uint32_t positions[EACH];
@@ -80,11 +42,11 @@ typedef struct entries {
 } entries;
 
 /* Entries [first, first + EACH) of `total`; 0 for those that are not there. */
-TG_DEVICE entries load_entries(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const strips &t, uint32_t first,
-                               uint32_t total)
+TG_DEVICE entries load_entries(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, const tg_strips<THREADS> &t,
+                               uint32_t first, uint32_t total)
 {
     entries e;
-    uint32_t strip = first < total ? strip_of(t, first) : 0;
+    uint32_t strip = first < total ? tg_strip_of(t, first) : 0;
     TG_UNROLL
     for (uint32_t k = 0; k < EACH; k++) {
         e.positions[k] = 0;
@@ -134,7 +96,7 @@ TG_DEVICE uint32_t take_entries(const tg_gpu_pass &p, const tg_listing &l, const
 TG_DEVICE uint32_t list_chunk(tg_listing *l, const tg_gpu_pass &p, const tg_gpu_selection &s, uint32_t number,
                               uint32_t *list, bool is_early)
 {
-    __shared__ strips t;
+    __shared__ tg_strips<THREADS> t;
     uint32_t done = 0, first = s.strip_first[number], end = s.strip_first[number + 1];
     bool knows = !is_early;
     cut c = {0, 0, 0, true};
@@ -145,7 +107,7 @@ TG_DEVICE uint32_t list_chunk(tg_listing *l, const tg_gpu_pass &p, const tg_gpu_
     }
     TG_ROLL
     for (; first < end; first += THREADS) {
-        uint32_t total = load_strips(t, s, first, end);
+        uint32_t total = tg_strips_join(t, tg_strip_load(s, first + threadIdx.x, end));
         TG_ROLL
         for (uint32_t from = 0; from < total; from += THREADS * EACH) {
             uint32_t own = from + threadIdx.x * EACH;

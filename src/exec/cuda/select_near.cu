@@ -4,7 +4,7 @@
 #include "exec/cuda/lists.h"
 #include "exec/cuda/top.h"
 
-enum { THREADS = TG_GPU_SHARE, FEW = 1024 };
+enum { THREADS = TG_GPU_SHARE, FEW = 1024, AT_ONCE = 4 /* entries of a thread whose loads are under way together */ };
 
 /* A candidate of the cell as a number, larger ones first: by key, then by lower index, which is below 2^43. */
 TG_DEVICE uint64_t number_of(uint32_t key_in_cell, uint64_t at)
@@ -12,28 +12,52 @@ TG_DEVICE uint64_t number_of(uint32_t key_in_cell, uint64_t at)
     return (uint64_t)key_in_cell << 43 | ((1ull << 43) - 1 - at);
 }
 
-/* Gathers the candidates of a share with keys in [low, low + 2^shift): they are few. A warp takes a group of strips at a time. */
-TG_DEVICE void gather(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_share &share, uint32_t low,
-                      uint32_t shift)
+/* Gathers the candidates of a share with keys in [low, low + 2^shift): they are few. `own` is this thread's strip of the first ones. */
+TG_DEVICE void gather(const tg_gpu_pass &p, const tg_gpu_selection &s, const tg_share &share, tg_strip_lens own,
+                      uint32_t low, uint32_t shift)
 {
+    __shared__ tg_strips<THREADS> t;
     uint64_t *nears = s.nears + (uint64_t)s.units[share.unit].top * TG_GPU_NEAR;
-    uint32_t lane = threadIdx.x % TG_WARP, from = share.first + threadIdx.x / TG_WARP * TG_GROUP;
-    for (; from < share.end; from += THREADS / TG_WARP * TG_GROUP) {
-        tg_strip_group g = tg_group_of(s, from, share.end);
-        for (uint32_t first = 0; first < g.total; first += TG_WARP) {
-            tg_listed e = tg_group_entry(p, g, *share.chunk, first);
-            uint32_t key = tg_key_of(e.value) - low;
-            bool is_near = e.is_there && key >> shift == 0;
-            uint32_t marks = __ballot_sync(TG_ALL_LANES, is_near), place = 0;
-            if (marks == 0) {
-                continue;
+    const float *values = p.space.strip_values + share.chunk->element_at;
+    const uint16_t *places = p.space.strip_places + share.chunk->element_at;
+    TG_ROLL
+    for (uint32_t strip = share.first; strip < share.end; strip += THREADS) {
+        uint32_t total = tg_strips_join(t, strip == share.first ? own : tg_strip_load(s, strip + threadIdx.x, share.end));
+        TG_ROLL
+        for (uint32_t first = threadIdx.x; first < total; first += AT_ONCE * THREADS) {
+            uint32_t from[AT_ONCE], at[AT_ONCE], key[AT_ONCE];
+            TG_UNROLL
+            for (uint32_t k = 0; k < AT_ONCE; k++) {
+                uint32_t entry = min(first + k * THREADS, total - 1), i = tg_strip_of(t, entry);
+                from[k] = t.from[i];
+                at[k] = from[k] + (entry - t.start[i]);
+                key[k] = tg_key_of(values[at[k]]) - low;
             }
-            if (lane == 0) {
-                place = atomicAdd(&share.top->near_n, (uint32_t)__popc(marks));
+            TG_UNROLL
+            for (uint32_t k = 0; k < AT_ONCE; k++) {
+                if (first + k * THREADS < total && key[k] >> shift == 0) {
+                    uint64_t position = share.chunk->at + from[k] + places[at[k]];
+                    nears[atomicAdd(&share.top->near_n, 1u)] = number_of(key[k], position);
+                }
             }
-            place = __shfl_sync(TG_ALL_LANES, place, 0) + (uint32_t)__popc(marks & ((1u << lane) - 1));
-            if (is_near) {
-                nears[place] = number_of(key, share.chunk->at + e.position);
+        }
+    }
+}
+
+/* use(number) for this thread's of n numbers. */
+template <class Use> TG_DEVICE void each_number(const uint64_t *numbers, uint32_t n, Use use)
+{
+    TG_ROLL
+    for (uint32_t first = threadIdx.x; first < n; first += AT_ONCE * THREADS) {
+        uint64_t own[AT_ONCE];
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            own[k] = __ldcg(&numbers[min(first + k * THREADS, n - 1)]);
+        }
+        TG_UNROLL
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            if (first + k * THREADS < n) {
+                use(own[k]);
             }
         }
     }
@@ -52,20 +76,17 @@ TG_DEVICE bool choose(uint64_t *out, const uint64_t *numbers, uint32_t n, uint64
         few_n = 0;
     }
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-        atomicAdd(&cells[__ldcg(&numbers[i]) >> digit_at], 1u);
-    }
+    each_number(numbers, n, [&](uint64_t number) { atomicAdd(&cells[number >> digit_at], 1u); });
     __syncthreads();
     tg_cell cell = tg_cell_of(cells, rank);
     if (cell.count > FEW) {
         return false;
     }
-    for (uint32_t i = threadIdx.x; i < n; i += THREADS) {
-        uint64_t number = __ldcg(&numbers[i]);
+    each_number(numbers, n, [&](uint64_t number) {
         if (number >> digit_at == cell.number) {
             few[atomicAdd(&few_n, 1u)] = number;
         }
-    }
+    });
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < cell.count; i += THREADS) {
         uint64_t number = few[i], larger = cell.above;
@@ -116,11 +137,12 @@ __global__ static void __launch_bounds__(THREADS) near(tg_gpu_pass p, tg_gpu_sel
         return;
     }
     uint64_t k = tg_top_k(p, s, share.unit);
+    tg_strip_lens own = tg_strip_load(s, share.first + threadIdx.x, share.end); /* under way together with cells */
     tg_cell cell = tg_cell_of(s.cells + (uint64_t)s.units[share.unit].top * TG_GPU_CELLS, k);
     bool is_found = share.top->is_ready && cell.total >= k && cell.number < TG_GPU_CELLS - TG_GPU_BEYOND &&
                     cell.count <= TG_GPU_NEAR;
     if (is_found) {
-        gather(p, s, share, share.top->bound + (cell.number << share.top->shift), share.top->shift);
+        gather(p, s, share, own, share.top->bound + (cell.number << share.top->shift), share.top->shift);
     }
     if (tg_share_is_last(share, s)) {
         end_unit(p, s, share, cell, k, is_found);

@@ -27,28 +27,36 @@ typedef struct tg_cell {
     uint64_t total; /* in all; if it is less than the rank, there is no such cell */
 } tg_cell;
 
-/* All threads of a block get it. Cells are in shared memory, or in device memory where other blocks have counted: volatile, because
- * the first-level cache does not know of that. */
+/* All threads of a block get it, at least TG_GPU_SHARE. Cells are in shared memory, or in device memory where other blocks have counted:
+ * volatile, because the first-level cache does not know of that. */
 TG_DEVICE tg_cell tg_cell_of(const volatile uint32_t *cells, uint64_t rank)
 {
+    enum { MOST = TG_GPU_CELLS / TG_GPU_SHARE };
     __shared__ tg_cell found;
-    uint32_t each = (TG_GPU_CELLS + blockDim.x - 1) / blockDim.x, mine = 0, total;
-    uint32_t end = TG_GPU_CELLS - min(each * threadIdx.x, (uint32_t)TG_GPU_CELLS), first = end > each ? end - each : 0;
-    for (uint32_t i = first; i < end; i++) {
-        mine += cells[i];
+    const uint32_t each = TG_GPU_CELLS / blockDim.x, highest = TG_GPU_CELLS - 1 - each * threadIdx.x;
+    uint32_t own[MOST], mine = 0, total;
+    TG_UNROLL
+    for (uint32_t i = 0; i < MOST; i++) {
+        own[i] = i < each ? cells[highest - i] : 0;
+    }
+    TG_UNROLL
+    for (uint32_t i = 0; i < MOST; i++) {
+        mine += own[i];
     }
     uint64_t above = tg_block_scan(mine, &total);
     if (threadIdx.x == 0) {
         found.total = total;
     }
     if (rank > above && rank <= above + mine) { /* one thread has it */
-        uint32_t i = end - 1, count = cells[i];
-        for (; rank > above + count; count = cells[--i]) {
-            above += count;
+        TG_UNROLL
+        for (uint32_t i = 0; i < MOST; i++) {
+            if (rank > above && rank <= above + own[i]) {
+                found.number = highest - i;
+                found.count = own[i];
+                found.above = above;
+            }
+            above += own[i];
         }
-        found.number = i;
-        found.count = count;
-        found.above = above;
     }
     __syncthreads();
     tg_cell cell = found;
