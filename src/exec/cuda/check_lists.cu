@@ -68,9 +68,10 @@ TG_DEVICE uint32_t find_all(tg_found &f, own_chunk &own, uint32_t number, const 
         bool has = i < p.chunk_n, is_one = !has || view_of(&v, &ranges, p, i, e.frame, e.frame + front_len);
         uint32_t own_len = is_one ? v.len : 0;
         bool is_sparse = has && p.units[p.chunks[p.first + i].unit].coordinates != TG_GPU_AT_EVERY;
-        uint64_t more = (uint64_t)tg_leaves_of(own_len) << 32 | (is_sparse ? v.count : 0), total, all;
-        uint64_t start = at + tg_block_scan<uint64_t>(own_len, &total);
-        uint64_t before = listed + tg_block_scan<uint64_t>(more, &all);
+        uint64_t start = own_len, before = (uint64_t)tg_leaves_of(own_len) << 32 | (is_sparse ? v.count : 0), total, all;
+        tg_block_scan(&start, &total, &before, &all);
+        start += at;
+        before += listed;
         if (!is_one || start + v.len > e.body_len) {
             atomicMin(&bad, i);
         }
@@ -163,30 +164,36 @@ TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front 
 
 /* ---- all of it -------------------------------------------------------------------------------------------------------------- */
 
-/* To the host, by the last block: views, hashes, what stands around the body. */
-TG_DEVICE void tell(const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front, const tg_gpu_telling &t)
+/* To the host, by thread `first` of `step`: views, hashes, what stands around the body. */
+TG_DEVICE void tell(const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front, const tg_gpu_telling &t,
+                    uint32_t first, uint32_t step)
 {
     TG_ROLL
-    for (uint32_t i = threadIdx.x; i < p.chunk_n * (sizeof(tg_view) / 8); i += blockDim.x) {
+    for (uint32_t i = first; i < p.chunk_n * (sizeof(tg_view) / 8); i += step) {
         ((uint64_t *)(void *)t.views)[i] = __ldcg((const uint64_t *)(const void *)(p.space.views + p.first) + i);
     }
     TG_ROLL
-    for (uint32_t i = 1 + threadIdx.x; i < 2 + e.chunk_n; i += blockDim.x) {
+    for (uint32_t i = 1 + first; i < 2 + e.chunk_n; i += step) {
         t.words[i] = __ldcg(e.words + i);
     }
     TG_ROLL
-    for (uint32_t i = threadIdx.x; i < front.len + TG_GPU_CHECKSUM; i += blockDim.x) {
+    for (uint32_t i = first; i < front.len + TG_GPU_CHECKSUM; i += step) {
         t.ends[i] = i < front.len ? e.frame[i] : e.frame[i + e.body_len];
     }
 }
 
-/* All of the last block. */
+/* All of the last block. Some warps hash while others tell. */
 TG_DEVICE void conclude(hashing &h, const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front,
                         const tg_gpu_telling &t)
 {
-    tell(p, e, front, t);
-    bool differs = tg_front_differs(e.frame, front);
+    const uint32_t FIRST = TG_CHECKSUM_WARPS * TG_WARP, step = blockDim.x - FIRST;
+    bool differs = false;
+    if (threadIdx.x >= FIRST) {
+        differs = tg_front_differs(e.frame, front, threadIdx.x - FIRST, step);
+        tell(p, e, front, t, threadIdx.x - FIRST, step);
+    }
     uint64_t checksum = tg_checksum_of(e, h.staged);
+    differs = __syncthreads_or(differs) != 0;
     bool is_sound = threadIdx.x == 0 && tg_judge(e, front, differs, checksum);
     tg_hand_over(e);
     tg_announce(e, is_sound);

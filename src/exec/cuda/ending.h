@@ -70,17 +70,17 @@ TG_DEVICE uint64_t tg_hash_bytes(uint64_t *space, const uint8_t *bytes, uint32_t
 
 /* ---- judging ------------------------------------------------------------------------------------------------------------- */
 
-/* Whether what stands before a body is not what it must be, but for rank and step. All threads of a block take part and know it then. */
-TG_DEVICE bool tg_front_differs(const uint8_t *frame, const tg_gpu_front &front)
+/* Whether what stands before a body is not what it must be, but for rank and step, as far as thread `first` of `step` can tell. */
+TG_DEVICE bool tg_front_differs(const uint8_t *frame, const tg_gpu_front &front, uint32_t first, uint32_t step)
 {
     bool differs = tg_load32(frame + TG_GPU_RANK_AT) == 0xffffffffu;
-    for (uint32_t i = threadIdx.x; i < front.len; i += blockDim.x) {
+    for (uint32_t i = first; i < front.len; i += step) {
         bool is_any =
             (i >= TG_GPU_RANK_AT && i < TG_GPU_RANK_AT + 4) || (i >= TG_GPU_STEP_AT && i < TG_GPU_STEP_AT + 8);
         uint8_t expected = i < TG_GPU_FRONT ? front.header[i] : front.description[i - TG_GPU_FRONT];
         differs = differs || (!is_any && frame[i] != expected);
     }
-    return __syncthreads_or(differs ? 1 : 0) != 0;
+    return differs;
 }
 
 /* Whether a frame is sound, for the kernels after this one; by one thread. */

@@ -225,7 +225,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP)
     const bool judges = e.sound != nullptr;
     tg_next_may_begin();
     const uint64_t stated = judges && threadIdx.x == 0 ? tg_xxh_load(body + e.body_len, TG_GPU_CHECKSUM) : 0;
-    if (judges && blockIdx.x + 1 == e.block_n && tg_front_differs(e.frame, front) && threadIdx.x == 0) {
+    if (judges && blockIdx.x + 1 == e.block_n && tg_front_differs(e.frame, front, threadIdx.x, blockDim.x)) {
         e.verdict->bad_front = 1;
     }
     hash_own_front(space, e, own, front, judges);

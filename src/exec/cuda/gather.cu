@@ -21,11 +21,12 @@ TG_DEVICE void find_places(tg_found &f, const tg_gpu_pass &p, uint64_t headers_l
     TG_ROLL
     for (uint32_t from = 0; from < p.chunk_n; from += THREADS) {
         uint32_t i = from + threadIdx.x, len = i < p.chunk_n ? len_of(p.space.views[p.first + i]) : 0;
-        uint64_t total, start = at + tg_block_scan<uint64_t>(len, &total);
-        uint32_t leaves, before = leaf + tg_block_scan(tg_leaves_of(len), &leaves);
+        uint64_t start = len, total;
+        uint32_t before = tg_leaves_of(len), leaves;
+        tg_block_scan(&start, &total, &before, &leaves);
         if (i < p.chunk_n) {
-            f.start[i] = start;
-            f.leaf_first[1 + i] = before;
+            f.start[i] = at + start;
+            f.leaf_first[1 + i] = leaf + before;
         }
         at += total;
         leaf += leaves;

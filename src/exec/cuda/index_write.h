@@ -399,8 +399,9 @@ TG_DEVICE void tg_put_signs(uint8_t *out, const uint8_t *symbols, uint32_t count
 {
     for (uint32_t b = threadIdx.x; b < (count + 7) / 8; b += TG_INDEX_WRITERS) {
         uint32_t byte = 0;
-        for (uint32_t i = 8 * b; i < min(8 * b + 8, count); i++) {
-            byte |= (uint32_t)symbols[i] << i % 8;
+        TG_UNROLL
+        for (uint32_t i = 0; i < 8; i++) { /* all loads are under way together */
+            byte |= 8 * b + i < count ? (uint32_t)symbols[8 * b + i] << i : 0;
         }
         out[b] = (uint8_t)byte;
     }

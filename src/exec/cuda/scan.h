@@ -44,6 +44,26 @@ template <class T> TG_DEVICE T tg_block_scan(T value, T *total)
     return before + tg_warp_sum_below(lane < warps ? sums[lane] : (T)0, warp, total);
 }
 
+/* Two at once. */
+template <class A, class B> TG_DEVICE void tg_block_scan(A *first, A *first_total, B *second, B *second_total)
+{
+    __shared__ A firsts[TG_WARP];
+    __shared__ B seconds[TG_WARP];
+    unsigned lane = threadIdx.x % TG_WARP, warp = threadIdx.x / TG_WARP, warps = blockDim.x / TG_WARP;
+    A all_first;
+    B all_second;
+    *first = tg_warp_scan(*first, &all_first);
+    *second = tg_warp_scan(*second, &all_second);
+    __syncthreads();
+    if (lane == 0) {
+        firsts[warp] = all_first;
+        seconds[warp] = all_second;
+    }
+    __syncthreads();
+    *first += tg_warp_sum_below(lane < warps ? firsts[lane] : (A)0, warp, first_total);
+    *second += tg_warp_sum_below(lane < warps ? seconds[lane] : (B)0, warp, second_total);
+}
+
 template <class T> TG_DEVICE T tg_block_sum(T value)
 {
     T total;

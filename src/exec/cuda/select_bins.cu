@@ -313,9 +313,10 @@ __global__ static void __launch_bounds__(SUMMERS) scale_bins(tg_gpu_pass p, tg_g
     uint32_t unit = s.leaf_units[blockIdx.x], lane = threadIdx.x % TG_WARP;
     const tg_gpu_unit &u = p.units[unit];
     const tg_gpu_selected &selected = s.units[unit];
+    const bool is_in = is_in_pass(p, s, selected);
     tg_after_previous();
     tg_next_may_begin(); /* what selected bins is there for the next kernel, too */
-    if (!is_in_pass(p, s, selected)) {
+    if (!is_in) {
         return;
     }
     uint64_t bin_n = (u.hi - u.lo + u.bin - 1) / u.bin, leaf_n = (bin_n + TG_LEAF_N - 1) / TG_LEAF_N;

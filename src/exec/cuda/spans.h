@@ -65,13 +65,16 @@ TG_DEVICE void tg_leaf_is_hashed(uint64_t *space, const tg_gpu_ending &e, uint32
     }
 }
 
-/* The checksum of a frame: H of its words; all threads of the last block, of at least WARPS warps. The first warp has it. */
+enum { TG_CHECKSUM_WARPS = (TG_GPU_LISTS_MAX + 2 + TG_LEAF_BYTES / 8 - 1) / (TG_LEAF_BYTES / 8) };
+
+/* The checksum of a frame: H of its words; all threads of the last block, of at least WARPS warps. The first warps hash, the first of all
+ * has it then. */
 template <unsigned WARPS>
 TG_DEVICE uint64_t tg_checksum_of(const tg_gpu_ending &e, uint4 (&staged)[WARPS][TG_LEAF_VECTORS])
 {
-    enum { EACH = TG_LEAF_BYTES / 8, LEAVES = (TG_GPU_LISTS_MAX + 2 + EACH - 1) / EACH };
-    static_assert(LEAVES <= (int)WARPS, "a warp has one");
-    __shared__ uint64_t hashes[LEAVES];
+    enum { EACH = TG_LEAF_BYTES / 8 };
+    static_assert(TG_CHECKSUM_WARPS <= (int)WARPS, "a warp has one");
+    __shared__ uint64_t hashes[TG_CHECKSUM_WARPS];
     uint32_t n = 2 + e.chunk_n, leaf_n = (n + EACH - 1) / EACH, warp = threadIdx.x / TG_WARP;
     if (warp < leaf_n) {
         uint64_t hash = tg_hash_words((uint64_t *)(void *)staged[warp], e.words + warp * EACH,
