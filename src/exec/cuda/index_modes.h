@@ -321,7 +321,7 @@ template <class Stream> TG_CALLED bool tg_read_other(tg_indices x, tg_reading r,
 TG_CALLED bool tg_read_long(tg_indices x, tg_reading r, tg_index_space &space)
 {
     tg_bit_stream<false> s = {nullptr, x.bytes, x.len};
-    return r.mode <= TG_GPU_RICE_MAX ? tg_read_rice(x, space.maps, s, r.mode) : tg_read_other(x, r, space, s);
+    return r.mode <= TG_GPU_RICE_MAX ? tg_read_rice(x, space.maps, s, r.mode, nullptr) : tg_read_other(x, r, space, s);
 }
 
 /* Whether indices of a unit may be of a mode. */
@@ -355,7 +355,11 @@ TG_DEVICE bool tg_read_chunk(const tg_gpu_pass &p, const tg_gpu_chunk &chunk, co
     }
     tg_stage(space.words, x.bytes, x.len);
     tg_bit_stream<true> s = {space.words, x.bytes, x.len};
-    return r.mode <= TG_GPU_RICE_MAX ? tg_read_rice(x, space.maps, s, r.mode) : tg_read_other(x, r, space, s);
+    if (r.mode > TG_GPU_RICE_MAX) {
+        return tg_read_other(x, r, space, s);
+    }
+    uint32_t used = x.len / 4 + 2, all = sizeof space.words / sizeof *space.words;
+    return tg_read_rice(x, space.maps, s, r.mode, x.count <= all - used ? space.words + used : nullptr);
 }
 
 #endif

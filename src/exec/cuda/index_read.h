@@ -160,10 +160,11 @@ TG_DEVICE void tg_rice_each(const Stream &s, uint32_t k, uint32_t first, uint32_
     }
 }
 
-/* A code's position follows from the place of its zero, which tells how many ones come before, and from the sum of low bits. */
+/* A code's position follows from the place of its zero, which tells how many ones come before, and from the sum of low bits. `list`: shared
+ * memory for all positions, so that those side by side go to memory together; NULL: there is none. */
 template <class Stream>
 TG_DEVICE bool tg_read_rice(const tg_indices &x, tg_rice_map<5> (&maps)[TG_INDEX_THREADS / TG_WARP], const Stream &s,
-                            uint32_t k)
+                            uint32_t k, uint32_t *list)
 {
     const uint32_t bit_n = x.len * 8, word_n = (x.len + 3) / 4, each = tg_index_share(word_n);
     const uint32_t first = min(threadIdx.x * each, word_n), end = min(first + each, word_n);
@@ -173,12 +174,13 @@ TG_DEVICE bool tg_read_rice(const tg_indices &x, tg_rice_map<5> (&maps)[TG_INDEX
                  [&](uint32_t bit, uint32_t low) { found += bit + 1 + k <= bit_n ? 1ull << 40 | low : 0; });
     uint64_t before = tg_block_scan(found, &all), lows = before & ((1ull << 40) - 1);
     uint32_t number = (uint32_t)(before >> 40);
+    uint32_t *positions = list != nullptr ? list : x.positions;
     bool is_bad = all >> 40 < x.count;
     tg_rice_each(s, k, first, end, start, [&](uint32_t bit, uint32_t low) {
         lows += low;
         uint64_t position = ((uint64_t)(bit - number * (k + 1)) << k) + lows + number;
         if (number < x.count) {
-            x.positions[number] = (uint32_t)position;
+            positions[number] = (uint32_t)position;
         }
         if (number + 1 == x.count) { /* positions ascend; only the zero bits that fill the last byte follow */
             uint32_t rest = bit + 1 + k;
@@ -186,7 +188,13 @@ TG_DEVICE bool tg_read_rice(const tg_indices &x, tg_rice_map<5> (&maps)[TG_INDEX
         }
         number++;
     });
-    return __syncthreads_or(is_bad) == 0;
+    if (__syncthreads_or(is_bad)) {
+        return false;
+    }
+    for (uint32_t i = threadIdx.x; list != nullptr && i < x.count; i += TG_INDEX_THREADS) {
+        x.positions[i] = list[i];
+    }
+    return true;
 }
 
 #endif
