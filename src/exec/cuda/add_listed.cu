@@ -111,7 +111,8 @@ TG_DEVICE uint32_t chunk_of(const uint32_t *first, uint32_t chunk_n, uint32_t nu
     return low;
 }
 
-/* Values are shared out by their number in all chunks, so that blocks have as many, whatever chunks have. */
+/* Values are shared out by their number in all chunks, so that blocks have as many, whatever chunks have; those of a block are side by side,
+ * mostly of one chunk. */
 __global__ static void __launch_bounds__(ADDERS, 2)
     add_lists(const __grid_constant__ tg_gpu_pass p, const uint8_t *body, float weight)
 {
@@ -124,17 +125,22 @@ __global__ static void __launch_bounds__(ADDERS, 2)
     if (!may_add) {
         return;
     }
-    const uint32_t total = first[p.chunk_n], step = gridDim.x * ADDERS;
-    for (uint32_t from = blockIdx.x * ADDERS + threadIdx.x; from < total; from += AT_ONCE * step) {
+    const uint32_t total = first[p.chunk_n], each = (total + gridDim.x - 1) / gridDim.x;
+    const uint32_t end = min((blockIdx.x + 1) * each, total);
+    for (uint32_t from = blockIdx.x * each + threadIdx.x; from < end; from += AT_ONCE * ADDERS) {
         float *to[AT_ONCE], value[AT_ONCE], sum[AT_ONCE];
+        uint32_t c = 0;
+        listed l = {};
         TG_UNROLL
         for (uint32_t k = 0; k < AT_ONCE; k++) {
-            uint32_t i = from + k * step;
+            uint32_t i = from + k * ADDERS;
             to[k] = nullptr;
             value[k] = 0;
-            if (i < total) {
-                uint32_t c = chunk_of(first, p.chunk_n, i);
-                listed l = listed_of(p, p.first + c, body, true);
+            if (i < end) {
+                if (k == 0 || i >= first[c + 1]) {
+                    c = chunk_of(first, p.chunk_n, i);
+                    l = listed_of(p, p.first + c, body, true);
+                }
                 to[k] = tg_sum_at(p, *l.u, l.chunk->at + position_of(l, i - first[c]));
                 value[k] = value_of(l, i - first[c]);
             }
