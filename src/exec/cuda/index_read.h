@@ -36,12 +36,12 @@ template <unsigned N> struct tg_rice_map {
 
 template <unsigned N> TG_DEVICE uint32_t tg_rice_state(const tg_rice_map<N> &map, uint32_t state)
 {
-    uint32_t word = map.to[0];
-    TG_UNROLL
-    for (unsigned r = 1; r < N; r++) {
-        word = state / 4 == r ? map.to[r] : word;
+    uint32_t after = __byte_perm(map.to[0], map.to[1], state % 8);
+    if (N > 2 && state >= 8) {
+        after = state < 16 ? __byte_perm(map.to[2 % N], map.to[3 % N], state % 8)
+                           : __byte_perm(map.to[N - 1], 0, state % 8);
     }
-    return word >> state % 4 * 8 & 255;
+    return after & 255;
 }
 
 /* The map of words [first, end). Plane j has bit j of the state after them, at bit 31 - i for a code that begins at bit i of the word. Planes
