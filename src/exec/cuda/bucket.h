@@ -123,16 +123,16 @@ TG_DEVICE uint32_t tg_key(float value)
 
 #define TG_KEY_INF 0x7f800000u
 
-/* A key that orders as values do; 0 and -0 have the same. */
+/* A key that orders as values do; 0 and -0 have the same. Keys of neighbours are 1 apart, so that halving ends. */
 TG_DEVICE uint32_t tg_order_of(float value)
 {
     uint32_t bits = __float_as_uint(value + 0.0f);
-    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+    return bits >> 31 != 0 ? 0u - bits : bits | 0x80000000u;
 }
 
 TG_DEVICE float tg_from_order(uint32_t key)
 {
-    return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : ~key);
+    return __uint_as_float(key >> 31 != 0 ? key & 0x7fffffffu : 0u - key);
 }
 
 /* One value, by the policy for NaN and Inf, clips and feedback; updates what the feedback keeps beside the residual. */
