@@ -70,6 +70,27 @@ TG_DEVICE uint64_t tg_pack_ternary(const uint8_t *symbols)
     return low | (uint64_t)high << 32;
 }
 
+/* Four groups of two bytes from five symbols of base 9 each. */
+TG_DEVICE uint64_t tg_pack_nines(const uint8_t *symbols)
+{
+    uint32_t shift = (uint32_t)((uintptr_t)symbols % 4) * 8, groups[4], words[6];
+    const uint32_t *aligned = (const uint32_t *)(const void *)(symbols - shift / 8);
+    TG_UNROLL
+    for (int i = 0; i < 6; i++) {
+        words[i] = aligned[i];
+    }
+    TG_UNROLL
+    for (int i = 0; i < 5; i++) {
+        words[i] = __funnelshift_r(words[i], words[i + 1], shift);
+    }
+    TG_UNROLL
+    for (unsigned i = 0; i < 4; i++) { /* a group begins with byte i of word i */
+        uint32_t four = __funnelshift_r(words[i], words[i + 1], 8 * i), last = words[i + 1] >> 8 * i & 0xffu;
+        groups[i] = __dp2a_lo(9u << 16 | 1, four, __dp2a_hi(729u << 16 | 81, four, 6561 * last));
+    }
+    return (groups[0] | groups[1] << 16) | (uint64_t)(groups[2] | groups[3] << 16) << 32;
+}
+
 /* 64 bits from bit number `bit` on; bits are counted from the first symbol at `symbols`, with which a group begins. */
 TG_DEVICE uint64_t tg_word_of(const tg_gpu_digits &d, const uint8_t *symbols, uint32_t bit)
 {
@@ -79,6 +100,9 @@ TG_DEVICE uint64_t tg_word_of(const tg_gpu_digits &d, const uint8_t *symbols, ui
     }
     if (d.bits == 8 && d.group_n == 5 && d.base == 3) {
         return tg_pack_ternary(symbols + bit / 8 * 5);
+    }
+    if (d.bits == 16 && d.group_n == 5 && d.base == 9) {
+        return tg_pack_nines(symbols + bit / 16 * 5);
     }
     if (d.bits == 1) {
         TG_UNROLL

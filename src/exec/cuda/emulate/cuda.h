@@ -311,6 +311,15 @@ static inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum)
     }
     return sum;
 }
+/* Two numbers of 16 bits times the lower, or the upper, two bytes. */
+static inline unsigned __dp2a_lo(unsigned a, unsigned b, unsigned sum)
+{
+    return sum + (a & 0xffffu) * (b & 255) + (a >> 16) * (b >> 8 & 255);
+}
+static inline unsigned __dp2a_hi(unsigned a, unsigned b, unsigned sum)
+{
+    return __dp2a_lo(a, b >> 16, sum);
+}
 static inline long long __double_as_longlong(double x)
 {
     long long bits;
