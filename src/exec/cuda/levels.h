@@ -80,14 +80,12 @@ struct tg_levels {
         team.sync();
         levels = &space;
     }
-    __device__ __forceinline__ void write(uint8_t *side) const
+    __device__ __forceinline__ void write(uint8_t *side, uint32_t i) const
     {
-        for (uint32_t i = 0; i < level_n; i++) {
-            if (is_half) {
-                tg_store_bytes(side + 2 * i, tg_float_to_fp16(levels->chosen[i]), 2);
-            } else {
-                tg_store_float(side + 4 * i, levels->chosen[i]);
-            }
+        if (i < level_n && is_half) {
+            tg_store_bytes(side + 2 * i, tg_float_to_fp16(levels->chosen[i]), 2);
+        } else if (i < level_n) {
+            tg_store_float(side + 4 * i, levels->chosen[i]);
         }
     }
     __device__ __forceinline__ bool guesses() const

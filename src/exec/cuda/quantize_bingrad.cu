@@ -130,10 +130,11 @@ struct two_means {
         level[0] = (float)means[0];
         level[1] = (float)means[1];
     }
-    __device__ __forceinline__ void write(uint8_t *side) const
+    __device__ __forceinline__ void write(uint8_t *side, uint32_t i) const
     {
-        tg_store_float(side, level[0]);
-        tg_store_float(side + 4, level[1]);
+        if (i < 2) {
+            tg_store_float(side + 4 * i, i == 0 ? level[0] : level[1]);
+        }
     }
     static __device__ __forceinline__ bool guesses()
     {
@@ -425,9 +426,11 @@ struct two_sided {
         places = 0.5f * tg_places_over(level);
         zero = 0x1p23f + 32768.0f;
     }
-    __device__ __forceinline__ void write(uint8_t *side) const
+    __device__ __forceinline__ void write(uint8_t *side, uint32_t i) const
     {
-        tg_store_float(side, level);
+        if (i == 0) {
+            tg_store_float(side, level);
+        }
     }
     __device__ __forceinline__ bool guesses() const
     {

@@ -8,7 +8,7 @@
  *     BLOCKS                       blocks of short buckets that share an SM, which limits registers
  *     number_len(unit)             bytes of each number that travels with a bucket
  *     fit(team, unit)              all threads: computes what the values share
- *     write(side)                  one thread: writes it
+ *     write(side, i)               thread number i of the bucket: writes its part of that
  *     bool guesses()               whether guesses hold for these values; if not, all random bits decide
  *     tg_guess guess(value)        the two symbols that a value can become, and which one by 16 random bits, nearly
  *     bool settle(value, bits)     whether it becomes the upper one, by all 32 bits
@@ -178,9 +178,7 @@ template <class Q, class Team> TG_DEVICE void tg_quantize_bucket(Team &team, uin
     }
     Q q;
     q.fit(team, *b.u);
-    if (threadIdx.x == 0) {
-        q.write(b.side);
-    }
+    q.write(b.side, threadIdx.x);
     team.each_leaf([&](unsigned leaf) {
         uint32_t left = b.n - leaf * TG_LEAF_N, n = left < TG_LEAF_N ? left : TG_LEAF_N;
         const uint16_t *of_leaf = nullptr;

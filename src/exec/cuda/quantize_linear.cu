@@ -51,10 +51,11 @@ struct linear {
             __syncthreads();
         }
     }
-    __device__ __forceinline__ void write(uint8_t *side) const
+    __device__ __forceinline__ void write(uint8_t *side, uint32_t i) const
     {
-        tg_store_float(side, least);
-        tg_store_float(side + 4, largest);
+        if (i < 2) {
+            tg_store_float(side + 4 * i, i == 0 ? least : largest);
+        }
     }
     static __device__ __forceinline__ bool guesses()
     {

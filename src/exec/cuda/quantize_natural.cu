@@ -12,7 +12,7 @@ struct natural {
     template <class Team> __device__ __forceinline__ void fit(Team &, const tg_gpu_unit &)
     {
     }
-    __device__ __forceinline__ void write(uint8_t *) const
+    __device__ __forceinline__ void write(uint8_t *, uint32_t) const
     {
     }
     static __device__ __forceinline__ bool guesses()

@@ -19,9 +19,11 @@ struct ternary {
         largest = team.largest();
         places = tg_places_over(largest);
     }
-    __device__ __forceinline__ void write(uint8_t *side) const
+    __device__ __forceinline__ void write(uint8_t *side, uint32_t i) const
     {
-        tg_store_float(side, largest);
+        if (i == 0) {
+            tg_store_float(side, largest);
+        }
     }
     __device__ __forceinline__ bool guesses() const
     {

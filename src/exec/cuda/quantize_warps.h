@@ -13,7 +13,7 @@
  *
  *     fit(team, unit)                 all lanes: computes what the values share
  *     float scaled_by()               what values are multiplied by before they are rounded
- *     write(side)                     one lane: writes it
+ *     write(side, i)                  lane i: writes its part of that
  *     bool guesses()                  whether places hold for these values; if not, all random bits decide
  *     uint32_t look(lower, value)     the whole number below a value, and its place above it as in tg_guess
  *     bool settle_scaled(value, bits) whether it becomes the next whole number, by all 32 bits
@@ -255,8 +255,8 @@ template <class Q, unsigned WARP_N = 4, unsigned BLOCK_N = 6, unsigned SPACE_LEN
             q.fit(team, *h.b.u);
             tg_scale_bucket(team, q.scaled_by());
         }
-        if (team.lane == 0 && !is_nan) {
-            q.write(h.b.side);
+        if (!is_nan) {
+            q.write(h.b.side, team.lane);
         }
         const tg_warp_draws by = {h.key, h.p.is_answer};
         if constexpr (Q::HAS_VARIANTS) {
