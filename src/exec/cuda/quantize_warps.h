@@ -274,22 +274,23 @@ __global__ static void __launch_bounds__(E::WARPS *TG_WARP, E::BLOCKS) tg_quanti
     const unsigned number = blockIdx.x * E::WARPS + threadIdx.x / TG_WARP;
     const uint32_t EACH = TG_GPU_TILE / TG_SHORT_BUCKET; /* warps of a tile */
     float *held = (float *)(void *)memory[threadIdx.x / TG_WARP];
+    /* tables of the plan, before the kernel before this one has ended */
     const tg_gpu_tile tile = p.tiles[min(number / EACH, p.tile_n - 1)];
-    tg_after_previous();
-    tg_next_may_begin();
     const tg_gpu_chunk &chunk = p.chunks[tile.chunk];
     const tg_gpu_unit &u = p.units[tile.unit];
     const tg_gpu_piece &piece = p.pieces[tile.piece];
-    uint8_t *const out = p.space.out[tile.chunk];
-    uint8_t *const sides = out + p.space.views[tile.chunk].side;
     const bool is_kind = (u.kinds >> E::KIND & 1) != 0, has_warps = tg_has_warps(p, u), sends = tg_unit_sends(u, false);
     const uint32_t start = tile.from + number % EACH * TG_SHORT_BUCKET;
     /* a condition on all that depends on the tile, without branches, so that it is loaded at once */
-    const bool has = (number / EACH < p.tile_n) & is_kind & has_warps & sends & (sides != nullptr) &
-                     (piece.at + piece.n > chunk.at) & (piece.tensor != ~0u);
+    const bool has = (number / EACH < p.tile_n) & is_kind & has_warps & sends & (piece.at + piece.n > chunk.at) &
+                     (piece.tensor != ~0u);
     const uint32_t end = has ? min(start + TG_SHORT_BUCKET, chunk.n) : 0, bucket_n = has ? u.bucket_n : TG_SHORT_BUCKET;
     const bool is_usual = bucket_n == TG_SHORT_BUCKET; /* no divisions */
     uint32_t bucket = is_usual ? start / TG_SHORT_BUCKET : (start + bucket_n - 1) / bucket_n;
+    tg_after_previous();
+    tg_next_may_begin();
+    uint8_t *const out = p.space.out[tile.chunk];
+    uint8_t *const sides = out + p.space.views[tile.chunk].side;
     TG_ROLL
     for (; bucket * bucket_n < end; bucket++) {
         const uint32_t first = bucket * bucket_n;
