@@ -5,39 +5,35 @@
 
 #include "exec/cuda/quantize_warps.h"
 
-enum { TG_ORQ_S, TG_ORQ_BUCKET, TG_ORQ_LEVELS, TG_ORQ_HALF, TG_ORQ_CLIP, TG_ORQ_MAX = 17 };
+enum { TG_ORQ_S, TG_ORQ_BUCKET, TG_ORQ_LEVELS, TG_ORQ_HALF, TG_ORQ_CLIP, TG_ORQ_MAX = 17, TG_GRID_BITS = 40 };
 
-/* In shared memory. */
-typedef struct tg_level_space {
-    float chosen[TG_ORQ_MAX];  /* levels; then as the decoder sees them */
-    float scaled[TG_ORQ_MAX];  /* these times scale */
-    float borders[TG_ORQ_MAX]; /* likewise, but for the last one; infinity after them */
-    float places[TG_ORQ_MAX];  /* tg_places_over(the distance to the next one) */
-} tg_level_space;
+/* The step from a level to the next one, all times scale. The depth of a value is how far it is below the last level: 65,536 for each step,
+ * and the share of its own with an error of less than 1. */
+struct tg_step {
+    float from, slope, start; /* slope: -tg_places_over(the distance); start: 2^23 + 1 + the depth of the level */
 
-struct tg_levels;
-
-/* Rounding between three levels, which are in registers. */
-struct tg_three_levels {
-    const tg_levels &q;
-    float level[2], places[2]; /* the first two, and their places */
-
-    __device__ __forceinline__ bool guesses() const;
-    __device__ __forceinline__ bool settle_scaled(float value, uint32_t bits) const;
-    __device__ __forceinline__ uint32_t look(float *lower, float value) const
+    /* 2^23 + 1 + the depth of a value. */
+    __device__ __forceinline__ float depth(float value) const
     {
-        bool is_high = level[1] <= value;
-        *lower = is_high ? 1.0f : 0.0f;
-        return tg_place_at(fmaf(value - (is_high ? level[1] : level[0]), is_high ? places[1] : places[0], 0x1p23f));
-    }
-    static __device__ __forceinline__ uint32_t symbol(float, float number)
-    {
-        return __float_as_uint(number + 0x1p23f);
+        return fmaf(value - from, slope, start);
     }
 };
 
+/* In shared memory. */
+typedef struct tg_level_space {
+    float4 steps[TG_ORQ_MAX];
+    float chosen[TG_ORQ_MAX];  /* levels; then as the decoder sees them */
+    float borders[TG_ORQ_MAX]; /* these times scale, but for the last one; infinity after them */
+
+    __device__ __forceinline__ tg_step step(uint32_t i) const
+    {
+        const float4 step = steps[i];
+        return {step.x, step.y, step.z};
+    }
+} tg_level_space;
+
 struct tg_levels {
-    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false, HAS_VARIANTS = true;
+    static constexpr bool DRAWS = true, CHECKS = true, IS_WIDE = false;
     static constexpr unsigned BLOCKS = 12;
     const tg_level_space *levels;
     uint32_t level_n;
@@ -69,12 +65,12 @@ struct tg_levels {
         bool is_near = false;
         if (i < TG_ORQ_MAX) {
             float level = i < level_n ? space.chosen[i] * scale : 0.0f;
-            float distance = i + 1 < level_n ? space.chosen[i + 1] * scale - level : 0.0f;
-            space.scaled[i] = level;
+            float distance = i + 1 < level_n ? space.chosen[i + 1] * scale - level : 0.0f,
+                  places = tg_places_over(distance);
+            space.steps[i] = make_float4(level, -places, 0x1p23f + 1 + 65536 * (float)((int)level_n - 1 - (int)i), 0);
             space.borders[i] = i + 1 < level_n ? level : INFINITY;
-            space.places[i] = tg_places_over(distance);
             /* values that are on a level which the next one is equal to stay there, but rounding of levels moves them */
-            is_near = i + 1 < level_n && space.places[i] == 0 && (distance > 0 || is_half);
+            is_near = i + 1 < level_n && places == 0 && (distance > 0 || is_half);
         }
         is_far = !team.any(is_near);
         team.sync();
@@ -103,7 +99,8 @@ struct tg_levels {
     }
     __device__ __forceinline__ uint32_t place_above(uint32_t last, float value) const
     {
-        return tg_place_at(fmaf(value - levels->scaled[last], levels->places[last], 0x1p23f));
+        const tg_step step = levels->step(last);
+        return tg_place_at(fmaf(value - step.from, -step.slope, 0x1p23f));
     }
     __device__ __forceinline__ tg_guess guess(float given) const
     {
@@ -114,21 +111,12 @@ struct tg_levels {
     __device__ __forceinline__ bool settle_scaled(float value, uint32_t bits) const
     {
         uint32_t last = below(value);
-        return tg_draws_below(bits, levels->scaled[last + 1] - levels->scaled[last], value - levels->scaled[last]);
+        const float from = levels->step(last).from;
+        return tg_draws_below(bits, levels->step(last + 1).from - from, value - from);
     }
     __device__ __forceinline__ bool settle(float given, uint32_t bits) const
     {
         return settle_scaled(given * scale, bits);
-    }
-    /* Of three levels; those of a bucket with NaN are not used. */
-    template <class Round> __device__ __forceinline__ void round_by(Round round) const
-    {
-        tg_three_levels three = {*this, {0, 0}, {0, 0}};
-        for (unsigned i = 0; i < 2 && level_n == 3; i++) {
-            three.level[i] = levels->scaled[i];
-            three.places[i] = levels->places[i];
-        }
-        round(three);
     }
     __device__ __forceinline__ float scaled_by() const
     {
@@ -139,15 +127,5 @@ struct tg_levels {
         return levels->chosen[symbol];
     }
 };
-
-__device__ __forceinline__ bool tg_three_levels::guesses() const
-{
-    return q.guesses();
-}
-
-__device__ __forceinline__ bool tg_three_levels::settle_scaled(float value, uint32_t bits) const
-{
-    return q.settle_scaled(value, bits);
-}
 
 #endif

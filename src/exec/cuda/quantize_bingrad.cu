@@ -252,7 +252,7 @@ struct two_means_of_warp {
     static __device__ __forceinline__ void load(lane_values &x, const tg_held_bucket &h)
     {
         const uint32_t lane = threadIdx.x % TG_WARP, n = h.b.n;
-        tg_warp_team team = {h.b, h.held, INFINITY, h.largest_key, lane, nullptr, h.params};
+        tg_warp_team team = {{h.held, n, lane}, h.b, INFINITY, h.largest_key, nullptr, h.params};
         team.clip_to(team.param(CLIP));
         x.n = n > lane ? n - lane : 0;
         x.scale = team.largest() < 0x1p100f ? 1.0f : 0x1p-30f;

@@ -1,47 +1,25 @@
-/* ORQ with the greedy rule on the GPU; see quantize/levels.c.
+/* ORQ with the greedy rule on the GPU; see quantize/levels.c. Three or nine levels of a bucket that a warp holds are in levels_warp.h.
  *
  * Values of a short bucket are put in order in shared memory, up to bins of a few, which are counted and then filled. A level is a value
  * of a known rank: one of the few in the bin that has this rank. The values between two levels lie side by side, for the sum that the
  * rank of the next level follows from. Long buckets are not ordered: a rank is found by counting the values up to a few thresholds. */
-#include "exec/cuda/levels.h"
+#include "exec/cuda/levels_warp.h"
 #include "exec/cuda/scan.h"
-
-enum { GRID_BITS = 40, BINS = 512 };
 
 /* The rank of the best level between those of ranks k and j, from the sum of ways up on the grid. */
 TG_DEVICE uint32_t middle_rank(uint64_t sum, uint32_t k, uint32_t j)
 {
-    uint64_t m = (sum + (1ull << GRID_BITS) - 1) >> GRID_BITS;
+    uint64_t m = (sum + (1ull << TG_GRID_BITS) - 1) >> TG_GRID_BITS;
     return m < j - k ? k + (uint32_t)m : j;
 }
 
 /* ---- short buckets ------------------------------------------------------------------------------------------------------- */
 
-/* The bin of a value, which ascends with it. */
-typedef struct binning {
-    float scale, shift;
-} binning;
-
-TG_DEVICE uint32_t bin_of(const binning &by, float value)
-{
-    float at = fmaf(value, by.scale, by.shift);
-    return __float_as_uint(fminf(fmaxf(at, 0x1p23f), 0x1p23f + (BINS - 1))) - TG_PLACE;
-}
-
-/* Bins of equal width from end to end, or where most values are if the ends are far outside; values beyond are in the outer bins. */
-TG_DEVICE binning bins_between(float low, float high, float mean)
-{
-    const float FAR = 5; /* times the mean magnitude */
-    float from = fmaxf(low, -FAR * mean), width = fminf(high, FAR * mean) - from, scale = (BINS - 1) / width;
-    scale = width > 0 && tg_is_finite(width) && tg_is_finite(scale) ? scale : 0.0f;
-    return {scale, 0x1p23f - from * scale};
-}
-
 /* The values of a bucket, in order but for those of a bin. In shared memory. */
 typedef struct ordering {
     float values[TG_SHORT_BUCKET];
-    alignas(16) uint32_t ends[BINS]; /* of each bin: where the next one begins */
-    binning by;
+    alignas(16) uint32_t ends[TG_LEVEL_BINS]; /* of each bin: where the next one begins */
+    tg_binning by;
 } ordering;
 
 TG_DEVICE uint32_t start_of(const ordering &o, uint32_t bin)
@@ -49,43 +27,9 @@ TG_DEVICE uint32_t start_of(const ordering &o, uint32_t bin)
     return bin == 0 ? 0 : o.ends[bin - 1];
 }
 
-/* Puts values in their bins, which begin at o.ends. */
-template <class Team> TG_DEVICE void fill_bins(ordering &o, Team &team, const binning &by)
+template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const tg_binning &by)
 {
-    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.ends[bin_of(by, x)], 1u)] = x; });
-}
-
-/* Some at a time, so that their places are under way before the first is needed. */
-TG_DEVICE void fill_bins(ordering &o, tg_warp_team &team, const binning &by)
-{
-    constexpr uint32_t SOME = 8;
-    uint32_t i = team.lane;
-    TG_ROLL
-    for (; i + (SOME - 1) * TG_WARP < team.b.n; i += SOME * TG_WARP) {
-        float values[SOME];
-        uint32_t places[SOME];
-        TG_UNROLL
-        for (unsigned k = 0; k < SOME; k++) {
-            values[k] = team.values[i + TG_WARP * k];
-        }
-        TG_UNROLL
-        for (unsigned k = 0; k < SOME; k++) {
-            places[k] = atomicAdd(&o.ends[bin_of(by, values[k])], 1u);
-        }
-        TG_UNROLL
-        for (unsigned k = 0; k < SOME; k++) {
-            o.values[places[k]] = values[k];
-        }
-    }
-    TG_ROLL
-    for (; i < team.b.n; i += TG_WARP) {
-        o.values[atomicAdd(&o.ends[bin_of(by, team.values[i])], 1u)] = team.values[i];
-    }
-}
-
-template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const binning &by)
-{
-    constexpr unsigned THREADS = Team::WARP_N * TG_WARP, VECTORS = BINS / THREADS / 4; /* of a thread */
+    constexpr unsigned THREADS = Team::WARP_N * TG_WARP, VECTORS = TG_LEVEL_BINS / THREADS / 4; /* of a thread */
     uint4 *ends = (uint4 *)(void *)o.ends + team.thread() * VECTORS, counts[VECTORS];
     TG_UNROLL
     for (unsigned i = 0; i < VECTORS; i++) {
@@ -95,7 +39,7 @@ template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const
         o.by = by;
     }
     team.sync();
-    team.each([&](float x, uint32_t) { (void)atomicAdd(&o.ends[bin_of(by, x)], 1u); });
+    team.each([&](float x, uint32_t) { tg_count_in_bin(o.ends, by, x); });
     team.sync();
     uint32_t sum = 0;
     TG_UNROLL
@@ -111,7 +55,7 @@ template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const
         before += n.x + n.y + n.z + n.w;
     }
     team.sync();
-    fill_bins(o, team, by);
+    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.ends[tg_bin_of(by, x)], 1u)] = x; });
     team.sync();
 }
 
@@ -152,7 +96,7 @@ TG_DEVICE float value_among(const ordering &o, uint32_t first, uint32_t end, uin
 /* The value of a rank. */
 TG_DEVICE float value_of_rank(const ordering &o, uint32_t rank)
 {
-    constexpr uint32_t PART = BINS / TG_WARP;
+    constexpr uint32_t PART = TG_LEVEL_BINS / TG_WARP;
     uint32_t lane = threadIdx.x % TG_WARP;
     uint32_t part = (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.ends[lane * PART + PART - 1] > rank)) - 1;
     uint32_t bin = part * PART + (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.ends[part * PART + lane % PART] > rank)) - 1;
@@ -175,7 +119,7 @@ TG_DEVICE float value_of_rank(const ordering &o, uint32_t rank)
 TG_DEVICE uint32_t middle_of(float *level, const ordering &o, uint32_t k, uint32_t j, float from, float to)
 {
     double high = (double)to, low = (double)from, scale = 0x1p40 / (high - low);
-    uint32_t first = start_of(o, bin_of(o.by, from)), end = o.ends[bin_of(o.by, to)];
+    uint32_t first = start_of(o, tg_bin_of(o.by, from)), end = o.ends[tg_bin_of(o.by, to)];
     uint64_t sum = 0;
     TG_UNROLL_BY(4)
     for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
@@ -196,6 +140,7 @@ TG_DEVICE uint32_t middle_of(float *level, const ordering &o, uint32_t k, uint32
 
 struct greedy : tg_levels {
     static constexpr unsigned KIND = TG_KIND_GREEDY;
+    static constexpr bool HAS_VARIANTS = true;
 
     /* How many values are not above a threshold. */
     template <class Team> static __device__ __forceinline__ uint32_t count_to(Team &team, float at)
@@ -311,27 +256,6 @@ struct greedy : tg_levels {
         }
     }
 
-    /* What a bucket needs in shared memory; an ordering, too, if all its values are at hand. */
-    struct fit_space {
-        ordering o;
-        tg_level_space levels;
-        uint32_t ranks[TG_ORQ_MAX];
-    };
-
-    /* Sets levels 0 and n - 1. */
-    template <class Team>
-    static __device__ __forceinline__ void put_ends(Team &team, tg_level_space &space, uint32_t *ranks, uint32_t n, float low, float high)
-    {
-        team.sync();
-        if (team.thread() == 0) {
-            space.chosen[0] = low;
-            space.chosen[n - 1] = high;
-            ranks[0] = 0;
-            ranks[n - 1] = team.b.n - 1;
-        }
-        team.sync();
-    }
-
     template <class Team> __device__ __forceinline__ void fit(Team &team, const tg_gpu_unit &u)
     {
         if constexpr (Team::KEEPS) {
@@ -348,12 +272,19 @@ struct greedy : tg_levels {
         team.clip_to(u.quantize_params[TG_ORQ_CLIP]);
         float low, high;
         team.find_ends(&low, &high);
-        put_ends(team, space, ranks, u.base, low, high);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            space.chosen[0] = low;
+            space.chosen[u.base - 1] = high;
+            ranks[0] = 0;
+            ranks[u.base - 1] = team.b.n - 1;
+        }
+        __syncthreads();
         if constexpr (Team::FITS) {
             __shared__ ordering o;
             float magnitudes = 0, share = 1 / (float)team.b.n;
             team.each([&](float x, uint32_t) { magnitudes += fabsf(x) * share; });
-            put_in_order(o, team, bins_between(low, high, team.about(magnitudes)));
+            put_in_order(o, team, tg_bins_between(low, high, team.about(magnitudes)));
             choose_in_order(team, o, space.chosen, ranks, u.base);
         } else {
             choose(team, space.chosen, ranks, u.base);
@@ -361,35 +292,29 @@ struct greedy : tg_levels {
         take(team, space, u);
     }
 
-    /* The same by a warp, in one pass over values less. */
     __device__ __forceinline__ void fit_warp(tg_warp_team &team, const tg_gpu_unit &u)
     {
-        fit_space &space = *(fit_space *)team.space;
+        tg_greedy_space &space = *(tg_greedy_space *)team.space;
         team.clip_to(team.param(TG_ORQ_CLIP));
-        float low = INFINITY, high = -INFINITY, magnitudes = 0, share = 1 / (float)team.b.n;
-        team.each([&](float x, uint32_t) {
-            low = fminf(low, x);
-            high = fmaxf(high, x);
-            magnitudes += fabsf(x) * share;
-        });
-        low = tg_from_order(~__reduce_max_sync(TG_ALL_LANES, ~tg_order_of(low)));
-        high = tg_from_order(__reduce_max_sync(TG_ALL_LANES, tg_order_of(high)));
-        TG_UNROLL
-        for (unsigned half = 16; half > 0; half /= 2) {
-            magnitudes += __shfl_xor_sync(TG_ALL_LANES, magnitudes, (int)half);
+        tg_choose_levels(space, team, u.base);
+        take(team, space.chosen, u);
+        if (is_half && is_far) { /* values beyond the ends, which were rounded, become these */
+            const float least = space.chosen.chosen[0], most = space.chosen.chosen[u.base - 1];
+            team.change([&](float x) { return fminf(fmaxf(x, least), most); });
         }
-        put_ends(team, space.levels, space.ranks, u.base, low, high);
-        put_in_order(space.o, team, bins_between(low, high, magnitudes));
-        choose_in_order(team, space.o, space.levels.chosen, space.ranks, u.base);
-        take(team, space.levels, u);
+    }
+
+    template <class Use> __device__ __forceinline__ void round_by(const tg_warp_draws &by, Use use) const
+    {
+        tg_round_between(*this, by, use);
     }
 };
 
 void tg_launch_greedy(const tg_gpu_pass *p, bool is_sparse)
 {
-    constexpr unsigned SPACE = (sizeof(greedy::fit_space) + 15) / 16 * 16;
+    constexpr unsigned SPACE = (sizeof(tg_greedy_space) + 15) / 16 * 16;
     if (!is_sparse) {
-        tg_quantize_launch_warps<tg_by_eights<greedy, 2, 6, SPACE>>(p);
+        tg_quantize_launch_warps<tg_by_eights<greedy, 2, 10, SPACE>>(p);
     }
     tg_quantize_launch<greedy>(p, is_sparse);
 }

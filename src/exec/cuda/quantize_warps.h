@@ -18,7 +18,7 @@
  *     uint32_t look(lower, value)     the whole number below a value, and its place above it as in tg_guess
  *     bool settle_scaled(value, bits) whether it becomes the next whole number, by all 32 bits
  *     uint32_t symbol(value, number)  the symbol of a whole number, in the lowest byte
- *     HAS_VARIANTS, round_by(round)   calls round(a struct that has the last four), if they are not its own */
+ *     HAS_VARIANTS, round_by(by, use) calls use(how eight values are rounded), if not by the last four */
 #ifndef TG_EXEC_CUDA_QUANTIZE_WARPS_H
 #define TG_EXEC_CUDA_QUANTIZE_WARPS_H
 
@@ -191,28 +191,21 @@ TG_DEVICE tg_gpu_bucket tg_bucket_in(const tg_gpu_pass &p, const tg_gpu_tile &ti
     return b;
 }
 
-/* Rounds a bucket, and packs its symbols. All lanes. */
-template <class Q>
-TG_DEVICE void tg_round_bucket(const Q &q, const tg_held_bucket &h, const tg_warp_draws &by, bool is_nan)
+/* Eight symbols at a time, in the place of values that were read: symbols(first) are those from value number `first` of held ones on. */
+template <class Symbols> TG_DEVICE void tg_put_symbols(const tg_held_bucket &h, Symbols symbols)
 {
-    const tg_packing &k = h.packing;
     uint8_t *memory = (uint8_t *)(void *)h.held;
-    const uint32_t lane = threadIdx.x % TG_WARP, end = h.shift + h.b.n, eights = (end + TG_EIGHT - 1) / TG_EIGHT;
-    bool is_group = tg_groups_eight(k, h.shift);
+    const uint32_t lane = threadIdx.x % TG_WARP, eights = (h.shift + h.b.n + TG_EIGHT - 1) / TG_EIGHT;
     TG_ROLL
     for (uint32_t from = 0; from < eights; from += TG_WARP) {
-        uint32_t i = from + lane, at = TG_EIGHT * i;
-        uint2 symbols = make_uint2(0, 0);
-        if (i < eights && !is_nan) {
-            symbols = tg_round_eight(q, h.held + at, by, h.b.at - h.shift + at);
-            if (at < h.shift || at + TG_EIGHT > end) {
-                symbols = tg_some_bytes(symbols, at < h.shift ? h.shift : 0, min(end - at, (uint32_t)TG_EIGHT));
-            }
-            symbols = is_group ? tg_number_of_eight(symbols, k.d.base) : symbols;
-        }
-        __syncwarp(); /* symbols take the place of values that were read */
+        uint32_t i = from + lane;
+        uint2 eight = make_uint2(0, 0);
         if (i < eights) {
-            ((uint2 *)(void *)(memory + TG_SYMBOLS_AT))[i] = symbols;
+            eight = symbols(TG_EIGHT * i);
+        }
+        __syncwarp();
+        if (i < eights) {
+            ((uint2 *)(void *)(memory + TG_SYMBOLS_AT))[i] = eight;
         }
     }
     __syncwarp();
@@ -223,7 +216,29 @@ TG_DEVICE void tg_round_bucket(const Q &q, const tg_held_bucket &h, const tg_war
         ((uint2 *)(void *)(memory + TG_SYMBOLS_AT))[eights + lane] = make_uint2(0, 0);
     }
     __syncwarp();
-    if (is_group) {
+}
+
+/* Rounds a bucket by round(eight values, the number of the first one in the unit). All lanes. */
+template <class Round> TG_DEVICE void tg_round_bucket(const tg_held_bucket &h, Round round)
+{
+    const uint32_t end = h.shift + h.b.n;
+    const bool is_group = tg_groups_eight(h.packing, h.shift);
+    tg_put_symbols(h, [&](uint32_t at) {
+        uint2 symbols = round(h.held + at, h.b.at - h.shift + at);
+        if (at < h.shift || at + TG_EIGHT > end) {
+            symbols = tg_some_bytes(symbols, at < h.shift ? h.shift : 0, min(end - at, (uint32_t)TG_EIGHT));
+        }
+        return is_group ? tg_number_of_eight(symbols, h.packing.d.base) : symbols;
+    });
+}
+
+/* Packs the symbols of a bucket. All lanes. */
+TG_DEVICE void tg_pack_symbols(const tg_held_bucket &h)
+{
+    const tg_packing &k = h.packing;
+    uint8_t *memory = (uint8_t *)(void *)h.held;
+    const uint32_t lane = threadIdx.x % TG_WARP;
+    if (tg_groups_eight(k, h.shift)) {
         tg_pack_numbers(k, (const uint64_t *)(const void *)(memory + TG_SYMBOLS_AT));
         return;
     }
@@ -246,24 +261,28 @@ template <class Q, unsigned WARP_N = 4, unsigned BLOCK_N = 6, unsigned SPACE_LEN
     static constexpr bool DRAWS = true;
     static __device__ __forceinline__ void encode(const tg_held_bucket &h)
     {
-        tg_warp_team team = {h.b, h.held + h.shift, INFINITY, h.largest_key, threadIdx.x % TG_WARP, h.space, h.params};
+        tg_warp_team team = {
+            {h.held + h.shift, h.b.n, threadIdx.x % TG_WARP}, h.b, INFINITY, h.largest_key, h.space, h.params};
         const bool is_nan = h.largest_key >= TG_KEY_INF;
-        Q q = {};
         if (is_nan) {
             tg_put_nans(h.b, Q::number_len(*h.b.u));
+            tg_put_symbols(h, [](uint32_t) { return make_uint2(0, 0); });
         } else {
+            Q q;
             q.fit(team, *h.b.u);
-            tg_scale_bucket(team, q.scaled_by());
-        }
-        if (!is_nan) {
+            const float scale = q.scaled_by();
+            if (scale != 1) {
+                team.change([&](float x) { return x * scale; });
+            }
             q.write(h.b.side, team.lane);
+            const tg_warp_draws by = {h.key, h.p.is_answer};
+            if constexpr (Q::HAS_VARIANTS) {
+                q.round_by(by, [&](auto round) { tg_round_bucket(h, round); });
+            } else {
+                tg_round_bucket(h, [&](const float *values, uint64_t at) { return tg_round_eight(q, values, by, at); });
+            }
         }
-        const tg_warp_draws by = {h.key, h.p.is_answer};
-        if constexpr (Q::HAS_VARIANTS) {
-            q.round_by([&](const auto &variant) { tg_round_bucket(variant, h, by, is_nan); });
-        } else {
-            tg_round_bucket(q, h, by, is_nan);
-        }
+        tg_pack_symbols(h);
     }
 };
 

@@ -11,16 +11,77 @@ enum {
     TG_HELD_FLOATS = TG_SHORT_BUCKET + TG_EIGHT
 };
 
-/* What lanes compute of a bucket together. */
-struct tg_warp_team {
-    static constexpr unsigned WARP_N = 1;
-    static constexpr bool KEEPS = false, FITS = true;
-    static constexpr unsigned warp = 0;
-    const tg_gpu_bucket &b;
+/* The values of a bucket, in shared memory. */
+struct tg_warp_values {
     float *values;
+    uint32_t n;
+    unsigned lane;
+
+    /* Sets of values from which a lane takes four times four neighbours, if they are aligned; others are taken one by one. */
+    static constexpr uint32_t SET = 16 * TG_WARP;
+    __device__ __forceinline__ uint32_t set_n() const
+    {
+        return (uintptr_t)values % 16 == 0 ? n / SET : 0;
+    }
+    __device__ __forceinline__ void load_set(float v[16], uint32_t set) const
+    {
+        const float4 *const fours = (const float4 *)(const void *)values + set * (SET / 4) + lane;
+        TG_UNROLL
+        for (unsigned k = 0; k < 4; k++) {
+            const float4 four = fours[TG_WARP * k];
+            v[4 * k] = four.x, v[4 * k + 1] = four.y, v[4 * k + 2] = four.z, v[4 * k + 3] = four.w;
+        }
+    }
+
+    /* The number in the bucket of v[k]. */
+    __device__ __forceinline__ uint32_t number_in(uint32_t set, uint32_t k) const
+    {
+        return set * SET + k / 4 * (4 * TG_WARP) + 4 * lane + k % 4;
+    }
+
+    /* use(value) for all values of this lane. */
+    template <class Use> __device__ __forceinline__ void each(Use use) const
+    {
+        const uint32_t sets = set_n();
+        TG_ROLL
+        for (uint32_t set = 0; set < sets; set++) {
+            float v[16];
+            load_set(v, set);
+            TG_UNROLL
+            for (unsigned k = 0; k < 16; k++) {
+                use(v[k]);
+            }
+        }
+        each_beyond(sets, use);
+    }
+
+    /* The same of those after some sets. */
+    template <class Use> __device__ __forceinline__ void each_beyond(uint32_t sets, Use use) const
+    {
+        TG_ROLL
+        for (uint32_t i = SET * sets + lane; i < n; i += TG_WARP) {
+            use(values[i]);
+        }
+    }
+
+    /* Changes values in place: no residual is made of them. */
+    template <class To> __device__ __forceinline__ void change(To to) const
+    {
+        __syncwarp();
+        TG_ROLL
+        for (uint32_t i = lane; i < n; i += TG_WARP) {
+            values[i] = to(values[i]);
+        }
+        __syncwarp();
+    }
+};
+
+/* What lanes compute of a bucket together. */
+struct tg_warp_team : tg_warp_values {
+    static constexpr bool KEEPS = false;
+    const tg_gpu_bucket &b;
     float limit;          /* magnitudes are clipped to it */
     uint32_t largest_key; /* of all values, before they are clipped */
-    unsigned lane;
     void *space;          /* of a quantizer that needs some */
     const double *params; /* of the quantizer */
 
@@ -49,33 +110,6 @@ struct tg_warp_team {
     {
         return __any_sync(TG_ALL_LANES, is ? 1 : 0) != 0;
     }
-    static __device__ __forceinline__ uint32_t scan(uint32_t value)
-    {
-        uint32_t total;
-        return tg_warp_scan(value, &total);
-    }
-
-    /* use(clipped value, i) for all values of this lane. */
-    template <class Use> __device__ __forceinline__ void each(Use use) const
-    {
-        uint32_t i = lane;
-        TG_ROLL
-        for (; i + 7 * TG_WARP < b.n; i += 8 * TG_WARP) {
-            float v[8];
-            TG_UNROLL
-            for (unsigned k = 0; k < 8; k++) {
-                v[k] = values[i + TG_WARP * k];
-            }
-            TG_UNROLL
-            for (unsigned k = 0; k < 8; k++) {
-                use(v[k], i + TG_WARP * k);
-            }
-        }
-        TG_ROLL
-        for (; i < b.n; i += TG_WARP) {
-            use(values[i], i);
-        }
-    }
 
     /* The sum by leaves of term(value), which is 0 of 0. */
     template <class Term> __device__ __forceinline__ double sum(Term term) const
@@ -100,16 +134,11 @@ struct tg_warp_team {
         return __shfl_sync(TG_ALL_LANES, all, 0);
     }
 
-    /* Values are clipped in place: no residual is made of them. */
     __device__ __forceinline__ void clip_to(double deviations)
     {
         limit = tg_limit_of(*this, deviations);
         if (limit < INFINITY) {
-            TG_ROLL
-            for (uint32_t i = lane; i < b.n; i += TG_WARP) {
-                values[i] = copysignf(fminf(fabsf(values[i]), limit), values[i]);
-            }
-            __syncwarp();
+            change([&](float x) { return copysignf(fminf(fabsf(x), limit), x); });
         }
     }
 };
@@ -210,15 +239,6 @@ TG_DEVICE uint32_t tg_hold_bucket(float *held, const tg_gpu_pass &p, const tg_gp
         most = tg_largest_of((const float4 *)(const void *)held, 2 * eights);
     }
     return most;
-}
-
-TG_DEVICE void tg_scale_bucket(const tg_warp_team &team, float scale)
-{
-    TG_ROLL
-    for (uint32_t i = team.lane; i < team.b.n && scale != 1; i += TG_WARP) {
-        team.values[i] *= scale;
-    }
-    __syncwarp();
 }
 
 #endif

@@ -304,6 +304,17 @@ static inline float __fadd_rd(float a, float b)
     float sum = a + b;
     return (double)sum > (double)a + (double)b ? nextafterf(sum, -INFINITY) : sum;
 }
+/* a + b towards 0. */
+static inline double __dadd_rz(double a, double b)
+{
+    double sum = a + b, of_b = sum - a, rest = (a - (sum - of_b)) + (b - of_b);
+    return (rest < 0 && sum > 0) || (rest > 0 && sum < 0) ? nextafter(sum, 0.0) : sum;
+}
+/* Between 0 and 1; 0 for NaN. */
+static inline float __saturatef(float x)
+{
+    return x > 0 ? fminf(x, 1) : 0;
+}
 static inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum)
 {
     for (int i = 0; i < 32; i += 8) {
