@@ -11,6 +11,7 @@ bench/results/gpu-kernels.csv. The table has kernels of 5 us or more at 25 M ele
 
 import collections
 import csv
+import os
 import pathlib
 import re
 import subprocess
@@ -29,7 +30,14 @@ METRICS = {
     "occupancy_percent": ("sm__warps_active.avg.pct_of_peak_sustained_active", 1), "registers": ("launch__registers_per_thread", 1),
     "block": ("launch__block_size", 1), "grid": ("launch__grid_size", 1), "warp_instructions_m": ("smsp__inst_executed.sum", 1e6),
 }
-COLUMNS = ("recipe", "n", "kernel", "calls", *METRICS)
+# What warps wait for, in cycles for each instruction of a processor; and the words of the table.
+STALLS = {"barrier": "barriers", "membar": "fences", "long_scoreboard": "memory", "short_scoreboard": "shared memory", "mio_throttle": "shared memory",
+          "lg_throttle": "loads in queue", "wait": "instructions before", "math_pipe_throttle": "arithmetic", "branch_resolving": "branches",
+          "no_instruction": "instruction fetch", "imc_miss": "constants", "not_selected": "other warps", "dispatch_stall": "dispatch",
+          "drain": "stores at the end", "sleeping": "sleep"}
+STALL_METRIC = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+WATCHED = dict(METRICS, **{name: (STALL_METRIC.format(name), 1) for name in STALLS})
+COLUMNS = ("recipe", "n", "kernel", "calls", *METRICS, "stalls")
 UNITS = {"ns": 1e-9, "us": 1e-6, "usecond": 1e-6, "nsecond": 1e-9, "ms": 1e-3, "msecond": 1e-3, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
 FEW_BLOCKS = 132  # processors of an H200
 LEAST_US = 5
@@ -38,7 +46,7 @@ LEAST_US = 5
 def kernels(lines):
     """{kernel: [{column: value}, one for each call]} from ncu's CSV."""
     calls = collections.OrderedDict()
-    column_of = {metric: (column, divisor) for column, (metric, divisor) in METRICS.items()}
+    column_of = {metric: (column, divisor) for column, (metric, divisor) in WATCHED.items()}
     for row in csv.DictReader(line for line in lines if line.startswith('"')):
         column, divisor = column_of[row["Metric Name"]]
         value = float(row["Metric Value"].replace(",", "")) * UNITS.get(row["Metric Unit"], 1) / divisor
@@ -51,15 +59,16 @@ def kernels(lines):
 
 
 def profile(program, recipe, n, seconds):
-    command = ["ncu", "--clock-control", "none", "--csv", "--metrics", ",".join(metric for metric, _ in METRICS.values()), "-c", "120", program, "bench",
-               "--recipe", recipe, "--device", "cuda", "--n", str(n), "--seconds", "0.001", "--nonfinite", "zero"]
+    command = ["ncu", "--clock-control", "none", "--csv", "--metrics", ",".join(metric for metric, _ in WATCHED.values()), "-c", "60", program, "bench",
+               "--recipe", recipe, "--device", "cuda", "--n", str(n), "--seconds", "0.001", "--nonfinite", "zero", "--threads", str(len(os.sched_getaffinity(0)))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     found = kernels(done.stdout.splitlines())
     if not found:
         sys.exit(f"gpu_kernels: {' '.join(command)}: {(done.stderr or done.stdout).strip()[-300:]}")
     for name, calls in found.items():
         middle = sorted(calls, key=lambda values: values["us"])[len(calls) // 2]
-        yield {"recipe": recipe, "n": n, "kernel": name, "calls": len(calls), **{column: f"{middle[column]:.4g}" for column in METRICS}}
+        yield {"recipe": recipe, "n": n, "kernel": name, "calls": len(calls), **{column: f"{middle[column]:.4g}" for column in METRICS},
+               "stalls": " ".join(f"{name}:{middle[name]:.2g}" for name in sorted(STALLS, key=middle.get, reverse=True)[:3])}
 
 
 def limit_of(row):
@@ -70,7 +79,10 @@ def limit_of(row):
         return "instructions"
     if row["grid"] < FEW_BLOCKS:
         return "few blocks"
-    return "latency"
+    waits = collections.OrderedDict()
+    for name, _, cycles in (part.partition(":") for part in row["stalls"].split()):
+        waits.setdefault(STALLS[name], float(cycles))
+    return "waits: " + ", ".join(list(waits)[:2])
 
 
 def page():
@@ -104,7 +116,7 @@ def main():
             continue
         for row in profile(options.program, recipe, options.n, max(10, end - time.monotonic())):
             rows.append(row)
-            numbers = {name: float(row[name]) for name in METRICS}
+            numbers = dict({name: float(row[name]) for name in METRICS}, stalls=row["stalls"])
             print(f"{recipe:22} {row['kernel'][:32]:32} {numbers['us']:7.1f} {numbers['read_mb']:8.1f} {numbers['written_mb']:8.1f} {numbers['memory_percent']:6.0f}% "
                   f"{numbers['issue_percent']:5.0f}% {numbers['occupancy_percent']:7.0f}% {limit_of(numbers)}", flush=True)
     if options.save:
