@@ -39,6 +39,7 @@ import golden_errors  # noqa: E402
 
 LOCAL = threading.local()
 PROCESSES = []
+REPORTED = []  # lines of compute-sanitizer
 
 
 def run(*arguments):
@@ -55,7 +56,9 @@ def run(*arguments):
             raise AssertionError(f"the process has ended: {printed.decode(errors='replace')}")
         if line.startswith(b"\1"):
             return int(line[1:]), printed.decode(errors="replace")
-        if line.strip() != b"========= COMPUTE-SANITIZER":  # its first line; what follows is of errors
+        if line.startswith(b"========="):
+            REPORTED.append(line.decode(errors="replace"))
+        else:
             printed += line
 
 
@@ -127,7 +130,7 @@ class Golden(unittest.TestCase):
         """Processes end well; under compute-sanitizer, which reports at the end, only without errors."""
         for process in PROCESSES:
             said, _ = process.communicate(timeout=60)
-            self.assertEqual(process.returncode, 0, said.decode(errors="replace"))
+            self.assertEqual(process.returncode, 0, "".join(REPORTED[:200]) + said.decode(errors="replace"))
         PROCESSES.clear()
 
     def for_each(self, function, rows, name_of, share):

@@ -111,7 +111,7 @@ __device__ static __forceinline__ bool tg_packs_buckets(const tg_gpu_pass &p, co
 __host__ __device__ static __forceinline__ bool tg_unit_has_warps(const tg_gpu_unit &u)
 {
     unsigned kind = tg_quantize_kind(u);
-    bool is_greedy = kind == TG_KIND_GREEDY && (u.base == 3 || u.base == 9);
+    bool is_greedy = kind == TG_KIND_GREEDY && u.base == 3;
     bool is_kind = kind == TG_KIND_TERNARY || kind == TG_KIND_QSGD || is_greedy ||
                    (kind == TG_KIND_TWO_MEANS && u.group_bits == 1);
     return is_kind && u.planes == 0 && tg_unit_packs_buckets(u);

@@ -1,4 +1,4 @@
-/* ORQ with the greedy rule on the GPU; see quantize/levels.c. Three or nine levels of a bucket that a warp holds are in levels_warp.h.
+/* ORQ with the greedy rule on the GPU; see quantize/levels.c. Three levels of a bucket that a warp holds are in levels_warp.h.
  *
  * Values of a short bucket are put in order in shared memory, up to bins of a few, which are counted and then filled. A level is a value
  * of a known rank: one of the few in the bin that has this rank. The values between two levels lie side by side, for the sum that the
@@ -296,17 +296,18 @@ struct greedy : tg_levels {
     {
         tg_greedy_space &space = *(tg_greedy_space *)team.space;
         team.clip_to(team.param(TG_ORQ_CLIP));
-        tg_choose_levels(space, team, u.base);
+        tg_choose_three(space, team);
         take(team, space.chosen, u);
         if (is_half && is_far) { /* values beyond the ends, which were rounded, become these */
-            const float least = space.chosen.chosen[0], most = space.chosen.chosen[u.base - 1];
+            const float least = space.chosen.chosen[0], most = space.chosen.chosen[2];
             team.change([&](float x) { return fminf(fmaxf(x, least), most); });
         }
     }
 
     template <class Use> __device__ __forceinline__ void round_by(const tg_warp_draws &by, Use use) const
     {
-        tg_round_between(*this, by, use);
+        const tg_three_levels three(*this);
+        use([&](const float *values, uint64_t at) { return tg_round_eight_between(three, values, by, at); });
     }
 };
 
