@@ -139,7 +139,8 @@ TG_CALLED float tg_value_of_many(tg_warp_values held, tg_binning by, float wante
 }
 
 /* The value of a rank. */
-TG_DEVICE float tg_value_of_rank(tg_greedy_space &space, const tg_warp_values &held, const tg_binning &by, uint32_t rank)
+TG_DEVICE float tg_value_of_rank(tg_greedy_space &space, const tg_warp_values &held, const tg_binning &by,
+                                 uint32_t rank)
 {
     const uint32_t bin = tg_bin_of_rank(space, rank), first = bin == 0 ? 0 : space.choice.ends[bin - 1];
     const uint32_t n = space.choice.ends[bin] - first;
@@ -264,7 +265,8 @@ TG_DEVICE uint32_t tg_symbols_of(const uint32_t falls[4])
 }
 
 /* The symbols of eight values as bytes. */
-TG_DEVICE uint2 tg_round_eight_between(const tg_three_levels &levels, const float *values, const tg_warp_draws &by, uint64_t at)
+TG_DEVICE uint2 tg_round_eight_between(const tg_three_levels &levels, const float *values, const tg_warp_draws &by,
+                                       uint64_t at)
 {
     const uint4 draws = tg_draw_block(by.key, at / TG_EIGHT, TG_DRAWS_UPPER, by.other);
     const float4 low = ((const float4 *)(const void *)values)[0], high = ((const float4 *)(const void *)values)[1];
