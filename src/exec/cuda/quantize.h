@@ -24,7 +24,7 @@ enum {
     TG_KIND_WARPS, /* beside TG_KIND_PACKS: a warp quantizes a bucket (quantize_warps.h) ... */
     TG_KIND_TEAMS  /* ... or, of some unit that has buckets, a block does (quantize_buckets.h) */
 };
-/* Further bits of kinds, of units that send all elements as symbols: how they are packed, or lie in memory where they are coded. add.cu has
+/* Further bits of kinds, of units that send all elements as symbols: how they are packed, or lie in memory where they are coded. add_symbols.cu has
  * a kernel for each. */
 enum {
     TG_PACKED_BYTES = 28, /* a byte each */
