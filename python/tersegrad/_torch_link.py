@@ -27,7 +27,7 @@ import torch.distributed as dist
 from ._library import MORE, OK, Abort, Carry, E_LINK, Error, Link, Listen, Notify, Start, Test, view
 from ._torch_group import Board
 from ._torch_loops import loops
-from ._torch_mail import ROOM_MIN, Mail, Memory
+from ._torch_mail import BUFFER_MIN, Mail, Memory
 
 _Works = List[Tuple[int, Any]]  # rank, and what to wait for
 
@@ -35,7 +35,7 @@ _Works = List[Tuple[int, Any]]  # rank, and what to wait for
 _TAG, _FACTS_TAG, _CHANNEL_TAG, _TAG_STEP = 0x54470000, 0x54480000, 0x54490000, 32
 _CHANNELS, _VOTES = 64, 0  # how many there are, and that of votes
 _HASH_LEN = 8
-_RIDE_LEN = (1 << ROOM_MIN) - _HASH_LEN  # messages of so many bytes or fewer travel behind the hash
+_RIDE_LEN = (1 << BUFFER_MIN) - _HASH_LEN  # messages of so many bytes or fewer travel behind the hash
 _TEXT_LEN = 256
 _PROBE_LEN, _TRIES = 1 << 16, 4  # messages by which a link is measured
 _FACTS_SECONDS = 1  # until facts must have been compared, if a message fails
@@ -103,7 +103,7 @@ class _Comparison:
         self.facts, self._rank = facts, rank
         self._riders = [memory if len(memory) <= _RIDE_LEN else b"" for memory in recvs]
         # As long as can be: where ranks differ, a message may be another than expected, and gloo ends a process that gets one too long.
-        self.heard = [bytearray(0 if p == rank else 1 << ROOM_MIN) for p in range(len(recvs))]
+        self.heard = [bytearray(0 if p == rank else 1 << BUFFER_MIN) for p in range(len(recvs))]
         self.said = [b"" if p == rank else bytearray(facts.hash + bytes(memory if len(memory) <= _RIDE_LEN else b""))
                      for p, memory in enumerate(sends)]
 
@@ -284,9 +284,9 @@ class TorchLink:
         """The first bytes of the texts of all ranks."""
         own = bytearray(text[:_TEXT_LEN].ljust(_TEXT_LEN, b"\0"))
         heard = [bytearray(0 if p == self.rank else _TEXT_LEN) for p in range(self.world)]
-        self.exchange(self._to_others(memoryview(own)), [memoryview(room) for room in heard])
+        self.exchange(self._to_others(memoryview(own)), [memoryview(text) for text in heard])
         heard[self.rank] = own
-        return [room.rstrip(b"\0").decode(errors="replace") for room in heard]
+        return [text.rstrip(b"\0").decode(errors="replace") for text in heard]
 
     def _compare(self, comparison: _Comparison, works: _Works) -> None:
         self._comparer = threading.get_ident()

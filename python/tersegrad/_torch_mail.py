@@ -1,18 +1,18 @@
 """Messages between the ranks of a process group over gloo, the only backend that has them in host memory.
 
-gloo's event loop spins while another thread is in a call for the same connection. Where that thread has lost its core to the loop, it
-goes on milliseconds later. So two ranks never talk at once, where both have something short to say:
+gloo's event loop spins while another thread is in a call for the same connection. If that thread has lost its core to the loop, it
+continues milliseconds later. So two ranks never send short messages at the same time:
 
     lower rank     post receive, send ............................. receive
     higher rank                        receive, post next, send
 
-gloo asks before it sends: a receiver that is ready tells the sender, and only then the bytes travel. The lower rank's receive is ready
-when the higher one sends. For the other direction, the higher rank posts a receive for the next message when it has got one, and before
-it sends: short messages come to **rooms**, memory of our own. A message may be shorter than its room. Rooms belong to the process
-group, because gloo cannot take a receive back: the next user finds them posted.
+In gloo a receiver that is ready tells the sender, and only then the bytes travel. The lower rank's receive is ready when the higher one
+sends. For the other direction, the higher rank posts a receive for the next message when it has received one, and before it sends: short
+messages are received into buffers of this module. A message may be shorter than its buffer. Buffers belong to the process group, because
+gloo cannot cancel a receive: the next user finds them posted.
 
-Long messages travel in both directions at once, since a link can do that: in turns, each takes twice as long. A message is long if it takes
-the link longer than what the loop may spin.
+Long messages travel in both directions at once: in turns, each would take twice as long. A message is long if the link takes longer for it
+than the loop may spin.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from typing import Any, Callable, Deque, Dict, List, Optional, Tuple, Union
 import torch
 
 Memory = Union[memoryview, bytes, bytearray]
-Key = Tuple[int, int, int]  # of rooms that are alike: rank, tag, and the logarithm of their length
+Key = Tuple[int, int, int]  # of buffers: rank, tag, and the logarithm of their length
 
 _ABORT_TAG = 0x5447
-ROOM_MIN, _ROOM_MAX = 7, 18  # logarithms; longer messages are received where they belong, without a copy
+BUFFER_MIN, _BUFFER_MAX = 7, 18  # logarithms; longer messages are received at their destination, without a copy
 _TURN_SECONDS = 0.002        # that a message in turns may take at most: about what the loop spins
-_ROOMS_LEN = 16 << 20        # of all rooms of a process group at most
+_BUFFERS_LEN = 16 << 20        # of all buffers of a process group at most
 
 
-class _Room:
+class _Buffer:
     """Memory for a message, and its receive."""
 
     __slots__ = ("tensor", "memory", "work")
@@ -45,23 +45,23 @@ class _Room:
         self.work: Any = None
 
 
-class _Letter:
-    """A message that comes to a room, on its way to where it belongs."""
+class _Received:
+    """A message that is received into a buffer, and copied to its destination."""
 
-    __slots__ = ("_room", "_memory", "_free")
+    __slots__ = ("_buffer", "_memory", "_free")
 
-    def __init__(self, room: _Room, memory: Memory, free: List[_Room]) -> None:
-        self._room, self._memory, self._free = room, memory, free
+    def __init__(self, buffer: _Buffer, memory: Memory, free: List[_Buffer]) -> None:
+        self._buffer, self._memory, self._free = buffer, memory, free
 
     def wait(self, *timeout: datetime.timedelta) -> None:
-        self._room.work.wait(*timeout)
-        memoryview(self._memory)[:] = self._room.memory[:len(self._memory)]
-        self._room.work = None
-        self._free.append(self._room)
+        self._buffer.work.wait(*timeout)
+        memoryview(self._memory)[:] = self._buffer.memory[:len(self._memory)]
+        self._buffer.work = None
+        self._free.append(self._buffer)
 
 
 class _Reply:
-    """A message that is sent when another one has come from the same rank."""
+    """A message that is sent after another one has been received from the same rank."""
 
     __slots__ = ("_received", "_send")
 
@@ -74,31 +74,31 @@ class _Reply:
 
 
 def _size_of(length: int) -> int:
-    """The logarithm of the room for a message, which both sides know. Where there are no rooms, one number for all."""
-    return min(max(ROOM_MIN, (length - 1).bit_length()), _ROOM_MAX + 1)
+    """The logarithm of the length of the buffer for a message, which both sides know; one number for all messages that have none."""
+    return min(max(BUFFER_MIN, (length - 1).bit_length()), _BUFFER_MAX + 1)
 
 
-class _Rooms:
-    """All rooms of a process group. (They do not hold the process group, so that it can be destroyed.)"""
+class _Buffers:
+    """All buffers of a process group. (They do not hold the process group, so that it can be destroyed.)"""
 
     def __init__(self) -> None:
-        self.posted: Dict[Key, Deque[_Room]] = collections.defaultdict(collections.deque)
-        self.free: Dict[int, List[_Room]] = collections.defaultdict(list)  # by the logarithm of their length
+        self.posted: Dict[Key, Deque[_Buffer]] = collections.defaultdict(collections.deque)
+        self.free: Dict[int, List[_Buffer]] = collections.defaultdict(list)  # by the logarithm of their length
         self.len = 0  # in all
         self._lock = threading.Lock()  # several threads post receives
 
-    def take(self, size: int) -> Optional[_Room]:
-        """A free room, or a new one; None: there are too many."""
+    def take(self, size: int) -> Optional[_Buffer]:
+        """A free buffer, or a new one; None: there are too many."""
         with self._lock:
             if self.free[size]:
                 return self.free[size].pop()
-            if self.len + (1 << size) > _ROOMS_LEN:
+            if self.len + (1 << size) > _BUFFERS_LEN:
                 return None
             self.len += 1 << size
-            return _Room(size)
+            return _Buffer(size)
 
 
-_rooms: weakref.WeakKeyDictionary[Any, _Rooms] = weakref.WeakKeyDictionary()  # by process group
+_buffers: weakref.WeakKeyDictionary[Any, _Buffers] = weakref.WeakKeyDictionary()  # by process group
 
 
 class Mail:
@@ -109,16 +109,16 @@ class Mail:
         backend = group._get_backend(torch.device("cpu")) if hasattr(group, "_get_backend") else group
         self._send, self._recv = backend.send, backend.recv
         self._rank, self._world = group.rank(), group.size()
-        self._rooms = _rooms.setdefault(group, _Rooms())
-        self.turn_len = 1 << _ROOM_MAX  # longer messages do not take turns
+        self._buffers = _buffers.setdefault(group, _Buffers())
+        self.turn_len = 1 << _BUFFER_MAX  # longer messages do not take turns
 
     def know_rate(self, seconds: float, length: int) -> None:
-        """A message of this length takes so long. Each rank may know another rate: whether an answer waits for its turn, its sender decides."""
-        self.turn_len = min(int(length * _TURN_SECONDS / seconds), 1 << _ROOM_MAX)
+        """A message of this length takes so long. Ranks may know different rates: the sender of an answer decides whether it waits."""
+        self.turn_len = min(int(length * _TURN_SECONDS / seconds), 1 << _BUFFER_MAX)
 
     def exchange(self, sent: Memory, received: Memory, rank: int, tag: int) -> List[Any]:
-        """Exchanges messages with a rank; an empty one does not travel. Returns what to wait for, in this order: what is received first,
-        because what is sent is done by then, mostly, and every wait that has to sleep is a hand-over between threads."""
+        """Exchanges messages with a rank; empty ones are not sent. Returns what to wait for, in this order: receives first, because sends
+        are mostly complete by then, and every wait that sleeps is a switch between threads."""
         if rank > self._rank:
             works = [self.recv(received, rank, tag)] if len(received) > 0 else []
             return [*works, self.send(sent, rank, tag)] if len(sent) > 0 else works
@@ -141,26 +141,26 @@ class Mail:
     def recv(self, memory: Memory, rank: int, tag: int) -> Any:
         """The same."""
         size = _size_of(len(memory))
-        posted = self._rooms.posted.get((rank, tag, size))
+        posted = self._buffers.posted.get((rank, tag, size))
         if posted:
-            return _Letter(posted.popleft(), memory, self._rooms.free[size])
+            return _Received(posted.popleft(), memory, self._buffers.free[size])
         return self._recv([torch.frombuffer(memory, dtype=torch.uint8)], rank, tag + size)
 
     def _expect(self, length: int, rank: int, tag: int) -> None:
-        """Posts a receive for a message like one that has come, unless there is one."""
-        size, rooms = _size_of(length), self._rooms
-        posted = rooms.posted[rank, tag, size]
-        if posted or size > _ROOM_MAX:
+        """Posts a receive for the next message of this length, unless there is one."""
+        size, buffers = _size_of(length), self._buffers
+        posted = buffers.posted[rank, tag, size]
+        if posted or size > _BUFFER_MAX:
             return
-        room = rooms.take(size)
-        if room is None:
+        buffer = buffers.take(size)
+        if buffer is None:
             return
-        room.work = self._recv([room.tensor], rank, tag + size)
-        posted.append(room)
+        buffer.work = self._recv([buffer.tensor], rank, tag + size)
+        posted.append(buffer)
 
     def abort(self) -> None:
-        """gloo cannot be told to stop, but it closes all connections when a wait for one runs out of time: so the others,
-        who wait for this rank, learn of it at once."""
+        """gloo has no abort, but it closes all connections when a wait for one times out. So ranks that wait for this one fail at
+        once."""
         for peer in range(self._world):
             if peer != self._rank:
                 try:

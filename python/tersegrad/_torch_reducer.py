@@ -126,7 +126,7 @@ class Reducer(Steps):
         try:
             now.follow_schedule = False
             self._follow_schedule()
-            if self._owed is not None or self._made().group_n == 1:
+            if self._unsent is not None or self._made().group_n == 1:
                 return
             if self._groups is None or self._groups.exchange is not self._exchange:
                 self._groups = Groups(self._made(), self._parameters)

@@ -76,7 +76,7 @@ class Steps(Place):
         self._parameters: List[torch.nn.Parameter] = []  # in the order of the exchange's tensors
         # States that wait for the exchange, with the recipe and exchange that they are of.
         self._loaded: Optional[Tuple[str, Optional[str], List[Dict[str, Any]]]] = None
-        self._owed: Optional[List[torch.Tensor]] = None  # what a change of recipe has left for the next gradients
+        self._unsent: Optional[List[torch.Tensor]] = None  # what a change of recipe has left for the next gradients
         self._factor = 1.0     # by which gradients are scaled in this step
         self._scaled: List[torch.Tensor] = []  # those gradients
         self._failure: Optional[Error] = None  # one that is for good
@@ -261,7 +261,7 @@ class Steps(Place):
         except Error as error:
             self._note_failure(error)
             raise
-        self._owed = None
+        self._unsent = None
         self.step += 1
         self._count(time.monotonic() - begin)
 
@@ -307,8 +307,8 @@ class Steps(Place):
         changed = own
         if self._factor != 1:
             changed = [gradient / self._factor for gradient in own]
-        if self._owed is not None:
-            changed = [gradient + owed.to(gradient) for gradient, owed in zip(changed, self._owed)]
+        if self._unsent is not None:
+            changed = [gradient + unsent.to(gradient) for gradient, unsent in zip(changed, self._unsent)]
         self._meet()
         self._flying().reduce(self.step, [gradient.data_ptr() for gradient in changed])
         if changed is not own:
@@ -375,8 +375,8 @@ class Steps(Place):
         for t, (name, shape, _, _) in enumerate(() if self._exchange is None else self._exchange.tensors):
             values = torch.zeros(math.prod(shape), dtype=torch.float32)
             self._made().residual_to(values.data_ptr(), t)
-            if self._owed is not None:
-                values += self._owed[t]
+            if self._unsent is not None:
+                values += self._unsent[t]
             out[name] = values.as_strided(shape, self._strides(self._parameters[t]))
         return out
 
@@ -402,12 +402,12 @@ class Steps(Place):
         self._options["exchange"] = exchange
 
     def _followed(self, old: Exchange, recipe: str, exchange: Optional[str]) -> Exchange:
-        """The exchange that follows an old one; what it does not remember is owed to the next gradients."""
+        """The exchange that follows an old one. Residuals that the new recipe does not keep are added to the next gradients."""
         left = [torch.zeros(p.numel(), dtype=torch.float32) for p in self._parameters]
         new = old.follow(recipe, [rest.data_ptr() for rest in left], exchange)
-        for rest, before in zip(left, self._owed or ()):
+        for rest, before in zip(left, self._unsent or ()):
             rest += before
-        self._owed = left if any(rest.any() for rest in left) else None
+        self._unsent = left if any(rest.any() for rest in left) else None
         return new
 
     def schedule(self, choose: Callable[[int], Optional[str]]) -> None:
@@ -430,7 +430,7 @@ class Steps(Place):
         if self._exchange is not None:
             state["tensors"] = [(name, tuple(shape)) for name, shape, _, _ in self._exchange.tensors]
             state["state"] = torch.frombuffer(bytearray(self._exchange.save()), dtype=torch.uint8)
-            state["owed"] = None if self._owed is None else [owed.clone() for owed in self._owed]
+            state["owed"] = None if self._unsent is None else [unsent.clone() for unsent in self._unsent]
         return state
 
     def load_state_dict(self, state: Union[Mapping[str, Any], Sequence[Mapping[str, Any]]]) -> None:
@@ -460,5 +460,5 @@ class Steps(Place):
         saved_states.check_tensors(states, exchange.tensors)
         if all(state["state"] is not None for state in states):
             exchange.load([bytes(state["state"].numpy()) for state in states])
-        owed = [state["owed"] for state in states if state["owed"] is not None]
-        self._owed = [torch.stack(parts).sum(0) / len(states) for parts in zip(*owed)] if owed else None
+        unsent = [state["owed"] for state in states if state["owed"] is not None]
+        self._unsent = [torch.stack(parts).sum(0) / len(states) for parts in zip(*unsent)] if unsent else None

@@ -82,7 +82,7 @@ class Workers:
         self._lay_out()
         self._engine: Union[Lockstep, Threads] = Lockstep(n, self._devices) if self._devices else Threads(n, timeout)
         self._collected = [False] * n
-        self._owed: Optional[List[torch.Tensor]] = None
+        self._unsent: Optional[List[torch.Tensor]] = None
         self._frames = Frames()
         self._seconds, self._exposed = 0.0, 0.0
 
@@ -167,8 +167,8 @@ class Workers:
     def _begin(self, worker: int) -> None:
         """Starts to encode a worker's gradients, which are where they belong."""
         self._collected[worker] = True
-        if self._owed is not None:
-            self._staged[worker].view(torch.float32).add_(self._owed[worker])
+        if self._unsent is not None:
+            self._staged[worker].view(torch.float32).add_(self._unsent[worker])
         before = self._frames.settle if worker == 0 else None
         arrived = None if self._stream is None else self._to_host(worker)
         self._engine.begin(worker, self._exchanges[worker], self.step, self._addresses[worker], arrived, before)
@@ -232,7 +232,7 @@ class Workers:
                 if parameter.grad.data_ptr() != view.data_ptr():
                     parameter.grad.copy_(view)
         self.step += 1
-        self._owed = None
+        self._unsent = None
         self._seconds += time.monotonic() - begin
         self._frames.note(self._exchanges[0])
 
@@ -245,17 +245,17 @@ class Workers:
             raise Error("a step is under way; reduce() ends it", "STATE")
         if not self._is_flat:
             raise Error("another recipe needs a model whose parameters are all of float32")
-        followed, owed = [], []
+        followed, unsent = [], []
         for worker, old in enumerate(self._exchanges):
             left = torch.zeros(self._staged[worker].numel() // 4)
             followed.append(old.follow(recipe, [left.data_ptr() + o for o in self._offsets], exchange))
-            owed.append(left.to(self.device))
-        if self._owed is not None:
-            owed = [left + before for left, before in zip(owed, self._owed)]
+            unsent.append(left.to(self.device))
+        if self._unsent is not None:
+            unsent = [left + before for left, before in zip(unsent, self._unsent)]
         self._frames.settle()
         self._exchanges, self.recipe = followed, canonical(recipe)
         self._options["exchange"] = exchange
-        self._owed = owed if any(bool(left.any()) for left in owed) else None
+        self._unsent = unsent if any(bool(left.any()) for left in unsent) else None
         self._frames, self._seconds, self._exposed = Frames(), 0.0, 0.0
 
     # ---- facts ---------------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class Workers:
         """The state of all workers, for torch.save. Between steps."""
         if any(self._collected):
             raise Error("a step is under way; reduce() ends it", "STATE")
-        if self._owed is not None:
+        if self._unsent is not None:
             raise Error("the next step sends what the recipe before left; save after it", "STATE")
         return {"format": _FORMAT, "recipe": self.recipe, "exchange": self._options["exchange"], "seed": self._options["seed"],
                 "n": self.n, "step": self.step, "tensors": [(name, tuple(shape)) for name, shape, _, _ in self._tensors],
@@ -314,4 +314,4 @@ class Workers:
         fresh = self._make_all()
         for worker, exchange in enumerate(fresh):
             exchange.load([states[worker]] if state["n"] == self.n else states)
-        self._exchanges, self.step, self._owed = fresh, state["step"], None
+        self._exchanges, self.step, self._unsent = fresh, state["step"], None

@@ -437,27 +437,27 @@ def kinds(rank, world):
     return dict(describe(Net()).values())
 
 
-def exchange_mail(rank, world, lengths, rooms_len, turn_len=None):
+def exchange_mail(rank, world, lengths, buffers_len, turn_len=None):
     """Messages of all lengths from everyone to everyone, by two users of a process group in turn; returns those that were wrong, the bytes of
-    rooms, and how many receives were found posted. From the fifth message on, those above `turn_len` travel both ways at once."""
+    buffers, and how many receives were found posted. From the fifth message on, those above `turn_len` travel both ways at once."""
     def pattern(at, sender, receiver):
         return bytearray(f"{at} {sender} {receiver} ".encode() * lengths[at])[:lengths[at]]
     wrong, found = [], 0
     mails = [Mail(dist.group.WORLD), Mail(dist.group.WORLD)]
-    with mock.patch("tersegrad._torch_mail._ROOMS_LEN", rooms_len):
+    with mock.patch("tersegrad._torch_mail._BUFFERS_LEN", buffers_len):
         for at in range(len(lengths)):
             if at == 4 and turn_len is not None:
                 for mail in mails:
                     mail.turn_len = turn_len
             heard = [bytearray(lengths[at]) for _ in range(world)]
             others = [p for p in range(world) if p != rank]
-            before = sum(map(len, mails[0]._rooms.posted.values()))
+            before = sum(map(len, mails[0]._buffers.posted.values()))
             works = [work for p in others for work in mails[at % 2].exchange(pattern(at, rank, p), heard[p], p, 64)]
-            found += before - sum(map(len, mails[0]._rooms.posted.values()))
+            found += before - sum(map(len, mails[0]._buffers.posted.values()))
             for work in works:
                 work.wait()
             wrong += [(at, p) for p in others if heard[p] != pattern(at, p, rank)]
-    return {"wrong": wrong, "rooms": mails[0]._rooms.len, "found": found}
+    return {"wrong": wrong, "buffers": mails[0]._buffers.len, "found": found}
 
 
 def measure_link(rank, world):

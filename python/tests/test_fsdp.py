@@ -61,7 +61,7 @@ class Sharded(OnRanks):
 
 @needs_fsdp2
 class Replicas(OnRanks):
-    def test_means_and_what_is_owed(self):
+    def test_means_and_residuals(self):
         for recipe, options in (("dense", {}), ("ef+topk@0.1+fp16", {"exchange": "gather"}), ("adacomp+inside=mxfp8", {"exchange": "gather"}),
                                 ("powersgd@2", {})):
             with self.subTest(recipe=recipe):
@@ -99,7 +99,7 @@ class Replicas(OnRanks):
                     self.assertIn(words, result["error"])
 
     def test_another_number_of_replicas(self):
-        """The mean of what replicas owe stays."""
+        """The mean of the residuals of replicas stays."""
         with tempfile.TemporaryDirectory() as folder:
             before = self.run_all("checkpoints", 2, folder=folder, recipe="ef+topk@0.1", replicas_n=2)
             after = self.run_all("checkpoints", 4, folder=folder, recipe="ef+topk@0.1", replicas_n=4, resume="load")

@@ -121,20 +121,20 @@ class Averages(OnRanks):
             self.assertEqual("rank 1: " in result["raised"][0], rank != 1)
             self.assertEqual(result["early"][-1] == 0, rank == 1)
 
-    def test_messages_of_all_lengths_and_their_rooms(self):
+    def test_messages_of_all_lengths_and_their_buffers(self):
         """Rooms are found by the next message of about the same length, whoever sends it, and there are no more than allowed."""
         lengths = [1, 100, 128, 129, 200, 1, 128, 5000, 8000, 3_000_000, 8192, 2_500_000, 1]
         for world in (2, 3):
-            for rooms_len in (1 << 24, 300):
-                with self.subTest(world=world, rooms_len=rooms_len):
-                    got = self.run_all("exchange_mail", world, lengths=lengths, rooms_len=rooms_len)
+            for buffers_len in (1 << 24, 300):
+                with self.subTest(world=world, buffers_len=buffers_len):
+                    got = self.run_all("exchange_mail", world, lengths=lengths, buffers_len=buffers_len)
                     self.assertEqual([each["wrong"] for each in got], [[]] * world)
                     self.assertEqual(got[0]["found"], 0)  # the lowest rank needs none
                     for rank in range(1, world):
-                        self.assertLessEqual(got[rank]["rooms"], rooms_len)
-                        if rooms_len > 300:
+                        self.assertLessEqual(got[rank]["buffers"], buffers_len)
+                        if buffers_len > 300:
                             self.assertEqual(got[rank]["found"], rank * 8)  # all but the first of each size, and the long ones
-            got = self.run_all("exchange_mail", world, lengths=lengths, rooms_len=1 << 24, turn_len=100)
+            got = self.run_all("exchange_mail", world, lengths=lengths, buffers_len=1 << 24, turn_len=100)
             self.assertEqual([each["wrong"] for each in got], [[]] * world)
 
     def test_the_rate_of_a_link(self):
@@ -246,7 +246,7 @@ class Checkpoints(OnRanks):
             resumed = self.identical(self.run_all("resume", 2, recipe=recipe, stop=4, steps=7, folder=self.folder))
             self.assertEqual(straight, resumed)
 
-    def test_what_is_owed_survives_another_number_of_ranks(self):
+    def test_residuals_survive_another_number_of_ranks(self):
         for old, new in ((2, 3), (3, 1)):
             owed = self.run_all("save_world", old, recipe="ef+topk@0.1", folder=self.folder)[0]["owed"]
             for result in self.run_all("load_world", new, recipe="ef+topk@0.1", folder=self.folder, old=old):
@@ -272,7 +272,7 @@ class Checkpoints(OnRanks):
 
 
 class Recipes(OnRanks):
-    def test_nothing_owed_is_lost_by_another_recipe(self):
+    def test_another_recipe_loses_no_residual(self):
         recipes = ["ef+topk@0.1", "ef+topk@0.01+fp16", "ef+randomblock@0.2", "dense", "ef+threshold@1.5", "powersgd@1",
                    "ef+topk@0.05,scope=model"]
         for world in (1, 2, 3):

@@ -276,7 +276,7 @@ class State(Steps):
         try:
             now.follow_schedule = False
             self._follow_schedule()
-            if self._owed is None:
+            if self._unsent is None:
                 self._begin_step(now)
         except Exception as error:
             now.trouble = error
