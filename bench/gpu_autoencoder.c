@@ -107,7 +107,6 @@ static void measure(size_t n, uint32_t workers, bool is_server)
     tg_gpu_learner gpu;
     tg_detail why = {""};
     config.decoder_n = is_server ? workers : 1;
-    config.has_innovation = is_server;
     must(tg_autoencoder_new(&host, &config, 1, NULL, &why), &why);
     must(tg_gpu_learner_open(&gpu, (const tg_gpu *)(const void *)device, &config, workers, 1, (uint64_t)1 << 28, &a,
                              &why),

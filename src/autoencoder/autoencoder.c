@@ -76,7 +76,6 @@ tg_autoencoder_chains tg_autoencoder_lay(const tg_autoencoder_config *config)
         encoded_n /= 2;
         decoded_n *= 2;
     }
-    decoded += config->has_innovation ? 1 : 0;
     c.encoder.layers[LAYER_N - 1] = (tg_layer){TG_LAYER_POINT, true, encoded, config->code_channels, encoded_n};
     c.decoder.layers[LAYER_N - 1] = (tg_layer){TG_LAYER_POINT, true, decoded, 1, decoded_n};
     tg_chain_measure(&c.encoder);
@@ -218,14 +217,15 @@ const float *tg_autoencoder_run_encoder(tg_autoencoder *ae, float *tape, const f
 const float *tg_autoencoder_run_decoder(tg_autoencoder *ae, uint32_t decoder, const float *code,
                                         const float *innovation)
 {
-    assert(decoder < ae->config.decoder_n && (innovation != NULL) == ae->config.has_innovation);
+    assert(decoder < ae->config.decoder_n);
     float *tape = ae->decoder_tape;
     memcpy(tape, code, tg_autoencoder_code_n(ae) * sizeof *tape);
-    if (innovation != NULL) { /* it is the last input channel of the last layer */
-        float *channel = tape + ae->decoder.tape_at[LAYER_N] - ae->padded_n;
-        memcpy(channel, innovation, ae->config.value_n * sizeof *channel);
+    const float *weights = tg_autoencoder_decoder_part(ae, ae->weights, decoder);
+    float *values = tg_chain_forward(tape, &ae->decoder, weights, &ae->workspace);
+    for (size_t i = 0; innovation != NULL && i < ae->config.value_n; i++) {
+        values[i] = innovation[i] != 0 ? innovation[i] : values[i];
     }
-    return tg_chain_forward(tape, &ae->decoder, tg_autoencoder_decoder_part(ae, ae->weights, decoder), &ae->workspace);
+    return values;
 }
 
 void tg_autoencoder_encode(float *code, tg_autoencoder *ae, const float *values)

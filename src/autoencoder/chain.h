@@ -1,10 +1,7 @@
 /* A sequence of layers. A forward pass records on a tape what the backward pass needs: every layer's input, then the output
  * of the last layer.
  *
- *     tape:   | input | ... | input of layer i | ... | output |
- *
- * A layer may have more input channels than the previous layer has output channels. The additional channels follow on the
- * tape; the caller writes them. */
+ *     tape:   | input | ... | input of layer i | ... | output | */
 #ifndef TG_AUTOENCODER_CHAIN_H
 #define TG_AUTOENCODER_CHAIN_H
 

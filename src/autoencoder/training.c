@@ -84,9 +84,8 @@ static void divide(float *values, float divisor, size_t n)
 tg_status tg_autoencoder_train_mean(double *loss, tg_autoencoder *ae, const float *const *values, size_t n,
                                     tg_detail *why)
 {
-    if (n == 0 || ae->config.decoder_n != 1 || ae->config.has_innovation) {
-        return tg_fail(TG_E_ARGUMENT, why,
-                       "training on the mean needs at least one worker, one decoder and no innovation");
+    if (n == 0 || ae->config.decoder_n != 1) {
+        return tg_fail(TG_E_ARGUMENT, why, "training on the mean needs at least one worker, and one decoder");
     }
     size_t value_n = ae->config.value_n, code_n = tg_autoencoder_code_n(ae);
     memset(ae->gradients, 0, ae->weight_n * sizeof *ae->gradients);
@@ -147,9 +146,6 @@ tg_status tg_autoencoder_train_common(double *loss, tg_autoencoder *ae, const fl
     if (chosen >= n) {
         return tg_fail(TG_E_ARGUMENT, why, "the chosen worker %" PRIu32 " is not below %" PRIu32, chosen, n);
     }
-    if ((innovations != NULL) != ae->config.has_innovation) {
-        return tg_fail(TG_E_ARGUMENT, why, "innovations must be given exactly if the decoders take them");
-    }
     size_t code_n = tg_autoencoder_code_n(ae);
     memset(ae->gradients, 0, ae->weight_n * sizeof *ae->gradients);
     memset(ae->code_gradient, 0, code_n * sizeof *ae->code_gradient);
@@ -159,8 +155,7 @@ tg_status tg_autoencoder_train_common(double *loss, tg_autoencoder *ae, const fl
     }
     double loss_sum = loss_of_codes(ae);
     for (uint32_t j = 0; j < n; j++) {
-        const float *innovation = innovations == NULL ? NULL : innovations[j];
-        const float *decoded = tg_autoencoder_run_decoder(ae, j, ae->codes + chosen * code_n, innovation);
+        const float *decoded = tg_autoencoder_run_decoder(ae, j, ae->codes + chosen * code_n, innovations[j]);
         loss_sum += loss_of_values(ae, decoded, values[j], ae->config.value_weight);
         add(ae->code_gradient, decode_back(ae, j), code_n);
     }

@@ -198,7 +198,7 @@ void tg_lgc_shape(tg_exchange *x, uint32_t round)
         [TG_LGC_VALUES] = TG_ALLGATHERV, [TG_LGC_REPORT] = TG_GATHERV,  [TG_LGC_ANSWER] = TG_BROADCAST};
     tg_lgc_topic about = script_of(tg_lgc_of(x))[round];
     x->lane->mail.kind = kinds[about];
-    x->lane->mail.root = about == TG_LGC_LEAD ? (uint32_t)(x->step.number % x->world) : 0;
+    x->lane->mail.root = about == TG_LGC_LEAD ? tg_lgc_leader(tg_lgc_of(x), x->step.number) : 0;
 }
 
 tg_status tg_lgc_send(tg_exchange *x, uint32_t round, tg_detail *why)

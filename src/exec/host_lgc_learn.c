@@ -17,13 +17,13 @@ static double norm_of(const float *values, uint64_t n)
 
 /* Encodes and decodes this step's values with the current autoencoder. h->of.decoded becomes the average sequence that ranks
  * would receive. */
-static void decode_average(const tg_host_lgc *h, uint32_t chosen)
+static void decode_average(const tg_host_lgc *h, uint32_t leader)
 {
     const tg_lgc *l = h->lgc;
     uint64_t m = l->size.coded_n;
     if (l->is_server) {
         memset(h->of.decoded, 0, m * sizeof *h->of.decoded);
-        tg_host_lgc_encode(h->of.code, h, h->of.rows[chosen]);
+        tg_host_lgc_encode(h->of.code, h, h->of.rows[leader]);
         for (uint32_t p = 0; p < l->world; p++) {
             tg_host_lgc_decode(h->sum.average, h, p, h->of.code, h->of.rows[l->world + p]);
             for (uint64_t i = 0; i < m; i++) {
@@ -43,11 +43,11 @@ static void decode_average(const tg_host_lgc *h, uint32_t chosen)
 }
 
 /* The relative error of the autoencoder, before it is trained on this step. */
-static double measure_error(const tg_host_lgc *h, uint32_t chosen)
+static double measure_error(const tg_host_lgc *h, uint32_t leader)
 {
     const tg_lgc *l = h->lgc;
     uint64_t m = l->size.coded_n;
-    decode_average(h, chosen);
+    decode_average(h, leader);
     float *mean = h->sum.vector; /* reused: the step has already been averaged */
     for (uint64_t i = 0; i < m; i++) {
         float sum = 0;
@@ -73,12 +73,12 @@ static void learn(const tg_host_lgc *h, uint64_t step)
             tg_host_lgc_keep_largest(h->of.innovations + p * l->size.coded_n, h->lead.part, h, sequence);
         }
     }
-    uint32_t chosen = tg_lgc_chosen(l, step);
+    uint32_t leader = tg_lgc_leader(l, step);
     uint64_t *steps = tg_autoencoder_optimizer_state(h->autoencoder).step;
     *steps = l->optimizer_steps;
-    double error = measure_error(h, chosen), loss = 0;
+    double error = measure_error(h, leader), loss = 0;
     tg_status status = l->is_server ? tg_autoencoder_train_common(&loss, h->autoencoder, h->of.rows,
-                                                                  h->of.rows + l->world, chosen, NULL)
+                                                                  h->of.rows + l->world, leader, NULL)
                                     : tg_autoencoder_train_mean(&loss, h->autoencoder, h->of.rows, l->world, NULL);
     if (status == TG_OK) {
         tg_lgc_note_error(l, error);

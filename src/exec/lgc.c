@@ -2,7 +2,6 @@
 #include "exec/lgc.h"
 
 #include "base/half.h"
-#include "base/philox.h"
 
 #include <math.h>
 #include <string.h>
@@ -85,7 +84,6 @@ static void configure(tg_lgc *l)
     }
     l->config.code_channels = (uint32_t)l->params[TG_LGC_CHANNELS];
     l->config.decoder_n = l->is_server ? l->world : 1;
-    l->config.has_innovation = l->is_server;
     l->config.rate = l->params[TG_LGC_RATE];
     l->config.value_weight = l->params[TG_LGC_LAMBDA1];
     l->config.code_weight = l->params[TG_LGC_LAMBDA2];
@@ -174,14 +172,6 @@ tg_status tg_lgc_refuse(const tg_lgc *l, size_t tensor, bool average_is_finite, 
 }
 
 /* ---- phases ---------------------------------------------------------------------------------------------------------- */
-
-uint32_t tg_lgc_chosen(const tg_lgc *l, uint64_t step)
-{
-    tg_stream stream = tg_stream_of(l->layout->seed, step, 0, 0);
-    uint32_t word = 0;
-    tg_stream_words(&word, &stream, 0, 1, 3);
-    return (uint32_t)((uint64_t)word * l->world >> 32);
-}
 
 void tg_lgc_note_error(tg_lgc *l, double error)
 {

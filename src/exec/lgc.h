@@ -162,6 +162,12 @@ static inline uint64_t tg_lgc_coded(const tg_lgc *l, size_t t)
     return l->tensors[t].role == TG_LGC_CODED ? l->tensors[t].k : 0;
 }
 
+/* The rank whose indices all use in a step, and whose code a server gets. */
+static inline uint32_t tg_lgc_leader(const tg_lgc *l, uint64_t step)
+{
+    return (uint32_t)(step % l->world);
+}
+
 /* Length of the vector in this phase, and of the bytes of its elements [from, to). */
 uint64_t tg_lgc_vector_n(const tg_lgc *l);
 uint64_t tg_lgc_bytes_of(const tg_lgc *l, uint64_t from, uint64_t to);
@@ -172,9 +178,6 @@ tg_dtype tg_lgc_code_type(const tg_lgc *l);
 
 /* Whether the residual of coded values is u minus their average, not u minus this rank's values. */
 bool tg_lgc_subtracts_average(const tg_lgc *l);
-
-/* The worker whose code all decoders are fed at a training step. */
-uint32_t tg_lgc_chosen(const tg_lgc *l, uint64_t step);
 
 /* Notes the error of the autoencoder in a step in which it was trained. */
 void tg_lgc_note_error(tg_lgc *l, double error);

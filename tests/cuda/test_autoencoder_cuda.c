@@ -16,6 +16,7 @@ typedef struct pairing {
     tg_device *device;
     tg_autoencoder_config config;
     uint32_t workers;
+    bool is_server;
     tg_autoencoder *host;
     tg_gpu_learner gpu;
     float *sequences[WORKERS], *innovations[WORKERS]; /* on the host */
@@ -30,7 +31,6 @@ static tg_autoencoder_config config_of(size_t value_n, uint32_t scale, bool is_s
         config.decoder_channels[i] = config.decoder_channels[i] / scale + 3 - (uint32_t)i;
     }
     config.decoder_n = is_server ? workers : 1;
-    config.has_innovation = is_server;
     return config;
 }
 
@@ -60,6 +60,7 @@ static void open(pairing *p, size_t value_n, uint32_t scale, bool is_server, uin
     memset(p, 0, sizeof *p);
     p->config = config_of(value_n, scale, is_server, workers);
     p->workers = workers;
+    p->is_server = is_server;
     MUST(tg_cuda_open(&p->device, 0, NULL, why));
     MUST(tg_autoencoder_new(&p->host, &p->config, 3, NULL, why));
     MUST(tg_gpu_learner_open(&p->gpu, (const tg_gpu *)(const void *)p->device, &p->config, workers, 3, kept, &a, why));
@@ -114,9 +115,9 @@ static void compare_codes(pairing *p)
     tg_autoencoder_encode(code, p->host, p->sequences[last % p->workers]);
     tg_gpu_learner_encode(code_there, &p->gpu, p->there + last % p->workers * n);
     must_equal(p, code_there, code, code_n, "code");
-    bool has = p->config.has_innovation;
-    tg_autoencoder_decode(values, p->host, last, code, has ? p->innovations[last] : NULL);
-    tg_gpu_learner_decode(values_there, &p->gpu, last, code_there, has ? p->innovations_there + last * n : NULL);
+    tg_autoencoder_decode(values, p->host, last, code, p->is_server ? p->innovations[last] : NULL);
+    tg_gpu_learner_decode(values_there, &p->gpu, last, code_there,
+                          p->is_server ? p->innovations_there + last * n : NULL);
     must_equal(p, values_there, values, n, "value");
     tg_cuda_release(p->device, values_there);
     tg_cuda_release(p->device, code_there);
@@ -139,11 +140,10 @@ static tg_status train(pairing *p, uint64_t step, bool on_host)
     const float *const *sequences = (const float *const *)p->sequences;
     const float *const *innovations = (const float *const *)p->innovations;
     if (on_host) {
-        return p->config.has_innovation
-                   ? tg_autoencoder_train_common(&loss, p->host, sequences, innovations, chosen, NULL)
-                   : tg_autoencoder_train_mean(&loss, p->host, sequences, p->workers, NULL);
+        return p->is_server ? tg_autoencoder_train_common(&loss, p->host, sequences, innovations, chosen, NULL)
+                            : tg_autoencoder_train_mean(&loss, p->host, sequences, p->workers, NULL);
     }
-    return p->config.has_innovation
+    return p->is_server
                ? tg_gpu_learner_train_common(&error, &p->gpu, p->there, p->innovations_there, chosen, step, NULL)
                : tg_gpu_learner_train_mean(&error, &p->gpu, p->there, step, NULL);
 }

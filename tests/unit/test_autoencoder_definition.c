@@ -27,6 +27,16 @@ static float *random_floats(size_t n, test_random *r)
     return values;
 }
 
+/* A third of the values; the others are 0. */
+static float *innovation_of(const float *values, size_t n)
+{
+    float *innovation = test_room(n * sizeof *innovation);
+    for (size_t i = 0; i < n; i++) {
+        innovation[i] = i % 3 == 1 ? values[i] : 0;
+    }
+    return innovation;
+}
+
 static double *widened(const float *values, size_t n)
 {
     double *wide = doubles(n);
@@ -215,18 +225,11 @@ typedef struct definition {
     size_t padded_n, code_n, encoder_n, decoder_n; /* padded length, floats of a code, weights of encoder and decoder */
 } definition;
 
-/* `extra` is an additional input channel, or NULL. Returns the weights of the next layer. */
-static const double *next_layer(double **signal, const double *weights, tg_layer l, const double *extra, size_t extra_n)
+/* Returns the weights of the next layer. */
+static const double *next_layer(double **signal, const double *weights, tg_layer l)
 {
-    size_t in_n = l.in_channels * l.in_n;
-    double *out = doubles(l.out_channels * tg_layer_out_n(&l)), *in = doubles(in_n + l.in_n);
-    memcpy(in, *signal, in_n * sizeof *in);
-    if (extra != NULL) {
-        memcpy(in + in_n, extra, extra_n * sizeof *in);
-        l.in_channels++;
-    }
-    define_layer(out, &l, weights, in);
-    free(in);
+    double *out = doubles(l.out_channels * tg_layer_out_n(&l));
+    define_layer(out, &l, weights, *signal);
     free(*signal);
     *signal = out;
     return weights + tg_layer_weight_n(&l);
@@ -240,12 +243,12 @@ static double *define_code(definition *d, const double *values)
     memcpy(signal, values, d->config->value_n * sizeof *signal);
     for (size_t i = 0; i < 4; i++) {
         uint32_t outs = d->config->encoder_channels[i];
-        weights = next_layer(&signal, weights, (tg_layer){TG_LAYER_HALVE, false, channels, outs, n}, NULL, 0);
+        weights = next_layer(&signal, weights, (tg_layer){TG_LAYER_HALVE, false, channels, outs, n});
         channels = outs;
         n /= 2;
     }
     tg_layer last = {TG_LAYER_POINT, true, channels, d->config->code_channels, n};
-    d->encoder_n = (size_t)(next_layer(&signal, weights, last, NULL, 0) - d->weights);
+    d->encoder_n = (size_t)(next_layer(&signal, weights, last) - d->weights);
     return signal;
 }
 
@@ -257,13 +260,15 @@ static double *define_values(definition *d, size_t decoder, const double *code, 
     memcpy(signal, code, d->code_n * sizeof *signal);
     for (size_t i = 0; i < 4; i++) {
         uint32_t outs = d->config->decoder_channels[i];
-        weights = next_layer(&signal, weights, (tg_layer){TG_LAYER_DOUBLE, false, channels, outs, n}, NULL, 0);
+        weights = next_layer(&signal, weights, (tg_layer){TG_LAYER_DOUBLE, false, channels, outs, n});
         channels = outs;
         n *= 2;
     }
     tg_layer last = {TG_LAYER_POINT, true, channels, 1, n};
-    weights = next_layer(&signal, weights, last, innovation, d->config->value_n);
-    d->decoder_n = (size_t)(weights - first);
+    d->decoder_n = (size_t)(next_layer(&signal, weights, last) - first);
+    for (size_t i = 0; innovation != NULL && i < d->config->value_n; i++) {
+        signal[i] = innovation[i] != 0 ? innovation[i] : signal[i];
+    }
     return signal;
 }
 
@@ -278,9 +283,10 @@ static double mean_squared(const double *a, const double *b, size_t n)
 
 enum { WORKERS = 3 };
 
-/* Either loss; with innovations, that of a common code. */
+/* Either loss: with a decoder for each worker, that of a common code. */
 static double define_loss(definition *d, double *const *values, double *const *innovations, uint32_t chosen)
 {
+    bool common = d->config->decoder_n > 1;
     double *codes[WORKERS], *code = doubles(d->code_n), *mean = doubles(d->config->value_n), loss = 0;
     for (size_t i = 0; i < WORKERS; i++) {
         codes[i] = define_code(d, values[i]);
@@ -291,14 +297,13 @@ static double define_loss(definition *d, double *const *values, double *const *i
             mean[k] += values[i][k] / WORKERS;
         }
     }
-    for (size_t j = 0; j < (d->config->has_innovation ? WORKERS : 1); j++) {
-        bool common = d->config->has_innovation;
+    for (size_t j = 0; j < d->config->decoder_n; j++) {
         double *decoded = define_values(d, j, common ? codes[chosen] : code, common ? innovations[j] : NULL);
         loss += (common ? d->config->value_weight : 1) *
                 mean_squared(decoded, common ? values[j] : mean, d->config->value_n);
         free(decoded);
     }
-    for (size_t i = 0; d->config->has_innovation && i < WORKERS * WORKERS; i++) {
+    for (size_t i = 0; common && i < WORKERS * WORKERS; i++) {
         loss += d->config->code_weight * mean_squared(codes[i / WORKERS], codes[i % WORKERS], d->code_n);
     }
     for (size_t i = 0; i < WORKERS; i++) {
@@ -319,7 +324,6 @@ static tg_autoencoder_config small_config(size_t value_n, bool common)
     memcpy(config.decoder_channels, decoder, sizeof decoder);
     config.code_channels = 2;
     config.decoder_n = common ? WORKERS : 1;
-    config.has_innovation = common;
     config.value_weight = 0.7;
     config.code_weight = 0.3;
     return config;
@@ -352,16 +356,19 @@ static void any_length_is_padded_and_cropped(void **state)
         tg_autoencoder_config config = small_config(n, i % 2 == 1);
         definition d;
         tg_autoencoder *ae = open_small(&d, &config);
-        float *values = random_floats(n, &r), *innovation = random_floats(n, &r), *decoded = random_floats(n, &r);
+        float *values = random_floats(n, &r), *innovation = innovation_of(values, n), *decoded = random_floats(n, &r);
         float *code = random_floats(d.code_n, &r);
         double *wide = widened(values, n), *wide_innovation = widened(innovation, n);
         tg_autoencoder_encode(code, ae, values);
         double *wanted_code = define_code(&d, wide);
         for (uint32_t decoder = 0; decoder < config.decoder_n; decoder++) {
-            tg_autoencoder_decode(decoded, ae, decoder, code, config.has_innovation ? innovation : NULL);
-            double *wanted = define_values(&d, decoder, wanted_code, config.has_innovation ? wide_innovation : NULL);
+            tg_autoencoder_decode(decoded, ae, decoder, code, config.decoder_n > 1 ? innovation : NULL);
+            double *wanted = define_values(&d, decoder, wanted_code, config.decoder_n > 1 ? wide_innovation : NULL);
             for (size_t k = 0; k < n; k++) {
                 assert_near((double)decoded[k], wanted[k], 1e-5);
+                if (config.decoder_n > 1 && innovation[k] != 0) {
+                    assert_float_equal(decoded[k], values[k], 0);
+                }
             }
             free(wanted);
         }
@@ -392,7 +399,7 @@ static void check_gradient(size_t value_n, bool common, uint32_t chosen)
     double *wide[WORKERS], *wide_innovations[WORKERS], loss = 0, sum = 0;
     for (size_t i = 0; i < WORKERS; i++) {
         values[i] = random_floats(value_n, &r);
-        innovations[i] = random_floats(value_n, &r);
+        innovations[i] = innovation_of(values[i], value_n);
         wide[i] = widened(values[i], value_n);
         wide_innovations[i] = widened(innovations[i], value_n);
     }

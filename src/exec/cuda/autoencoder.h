@@ -92,6 +92,9 @@ typedef struct tg_gpu_learned {
 void tg_gpu_learn_place(float *out, uint64_t out_stride, const float *in, uint64_t in_stride, uint64_t n,
                         uint64_t padded, uint32_t batch, void *stream);
 
+/* Copies those of n floats of each of a batch that are not 0 over `out`. */
+void tg_gpu_learn_replace(float *out, uint64_t out_stride, const float *in, uint64_t n, uint32_t batch, void *stream);
+
 /* out = the sum of a batch in order, over their number. With `each`, quotients are added instead. */
 void tg_gpu_learn_mean(float *out, const float *in, uint64_t in_stride, uint64_t n, uint32_t batch, int each,
                        void *stream);

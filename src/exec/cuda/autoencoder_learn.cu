@@ -37,6 +37,20 @@ void tg_gpu_learn_place(float *out, uint64_t out_stride, const float *in, uint64
     TG_LAUNCH(place, blocks_for(padded * batch), THREADS, stream, out, out_stride, in, in_stride, n, padded, batch);
 }
 
+__global__ static void replace(float *out, uint64_t out_stride, const float *in, uint64_t n, uint32_t batch)
+{
+    each(n * batch, [&](uint64_t i) {
+        if (in[i] != 0) {
+            out[i / n * out_stride + i % n] = in[i];
+        }
+    });
+}
+
+void tg_gpu_learn_replace(float *out, uint64_t out_stride, const float *in, uint64_t n, uint32_t batch, void *stream)
+{
+    TG_LAUNCH(replace, blocks_for(n * batch), THREADS, stream, out, out_stride, in, n, batch);
+}
+
 __global__ static void mean(float *out, const float *in, uint64_t in_stride, uint64_t n, uint32_t batch, bool quotients)
 {
     each(n, [&](uint64_t i) {

@@ -299,18 +299,17 @@ static void run_encoder(const tg_gpu_learner *l, const float *values, uint32_t b
     forward(l, c, l->weights, 0, batch);
 }
 
-/* Decodes one code with a batch of decoders from `first` on, each with an innovation of value_n floats. */
+/* Decodes one code with a batch of decoders from `first` on. Innovations, value_n floats for each, take the place of what is decoded. */
 static void run_decoders(const tg_gpu_learner *l, uint32_t first, const float *code, const float *innovations,
                          uint32_t batch)
 {
     const tg_gpu_chain *c = &l->decoder;
     uint64_t stride = tg_chain_tape_n(&c->chain);
     tg_gpu_learn_place(input_of(c), stride, code, 0, l->code_n, l->code_n, batch, l->gpu->stream);
-    if (innovations != NULL) { /* it is the last input channel of the last layer */
-        tg_gpu_learn_place(output_of(c) - l->padded_n, stride, innovations, l->config.value_n, l->config.value_n,
-                           l->padded_n, batch, l->gpu->stream);
-    }
     forward(l, c, l->weights + decoder_at(l, first), tg_chain_weight_n(&c->chain), batch);
+    if (innovations != NULL) {
+        tg_gpu_learn_replace(output_of(c), stride, innovations, l->config.value_n, batch, l->gpu->stream);
+    }
 }
 
 void tg_gpu_learner_encode(float *code, tg_gpu_learner *l, const float *values)

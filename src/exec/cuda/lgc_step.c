@@ -283,7 +283,7 @@ static void learn(tg_gpu_lgc_run *r, uint64_t step)
     }
     tg_status status = l->is_server
                            ? tg_gpu_learner_train_common(&error, &r->learner, r->sequences, r->innovations,
-                                                         tg_lgc_chosen(l, step), l->optimizer_steps + 1, &why)
+                                                         tg_lgc_leader(l, step), l->optimizer_steps + 1, &why)
                            : tg_gpu_learner_train_mean(&error, &r->learner, r->sequences, l->optimizer_steps + 1, &why);
     if (status == TG_OK) {
         l->optimizer_steps++;
