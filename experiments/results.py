@@ -286,8 +286,11 @@ STUDIES = {
                                                               (4, 16, 1000, (1,), (TOPK, RING, SERVER)),
                                                               (8, 8, 1000, (1,), (TOPK, RING, SERVER))]),
     "lgc-options": lgc("fashion", "--model lenet --rate 0.01", [(4, 16, 1500, (1,), OPTIONS)]),
-    "lgc-resnet8": lgc("cifar", "--model resnet8 --rate 0.02", [(4, 8, 2500, (1,), (TOPK, RING, SERVER, f"{SERVER},enough=0.8"))]),
-    "lgc-resnet20": lgc("cifar", "--model resnet20 --rate 0.02", [(4, 8, 700, (1,), (TOPK, RING, SERVER, f"{SERVER},enough=0.8"))]),
+    "lgc-resnet8": lgc("cifar", "--model resnet8 --rate 0.02", [(4, 8, 2500, (1,), (TOPK, RING, SERVER)),
+                                                                (8, 4, 2500, (1,), (TOPK, RING, SERVER, f"{SERVER},lambda2=0.5",
+                                                                                    f"{SERVER},share=0.2"))]),
+    "lgc-resnet20": lgc("cifar", "--model resnet20 --rate 0.02", [(4, 8, 700, (1,), (TOPK, RING, SERVER)),
+                                                                  (8, 4, 700, (1,), (TOPK, RING, SERVER))]),
     "co3-resnet8": co3("cifar", "--model resnet8 --workers 4 --batch 32 --epochs 2 --rate 0.02"),
 }
 
