@@ -421,10 +421,14 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
     }
     sum_part(p, space);
     __syncthreads();
+    if (warp == 1) {
+        find_place<BY_LEAVES>(p, space);
+    }
+    if (BY_LEAVES && p.next == p.now) {
+        __syncthreads(); /* once it has this part's sums, the part before overwrites residuals that find_place reads */
+    }
     if (warp == 0) {
         fit_step(p, shapes, space);
-    } else if (warp == 1) {
-        find_place<BY_LEAVES>(p, space);
     } else if (warp == 2) {
         prefetch_ahead(p);
     }
