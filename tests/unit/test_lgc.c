@@ -179,6 +179,31 @@ static void it_learns(void **state)
     assert_true(first > 0.8 && ring_error < 0.3 && server_error < 0.4);
 }
 
+/* Eight ranks whose gradients have little in common. Only the leader's values are large and in order, so decoders must learn from its
+ * code: from another rank's they learn nothing, and the error stays at 1. */
+static void a_server_learns_of_eight_ranks(void **state)
+{
+    (void)state;
+    enum { RANKS = 8, STEPS = 160 };
+    test_lgc *w = test_lgc_open(RANKS, "ef+topk@0.05,coords=shared+autoencoder@server" MEDIUM);
+    for (uint64_t step = 0; step < STEPS; step++) {
+        for (uint32_t r = 0; r < RANKS; r++) {
+            test_random common = {1000 * step + RANKS}, own = {1000 * step + r};
+            for (size_t t = 0; t < TEST_LGC_TENSORS; t++) {
+                for (size_t i = 0; i < test_lgc_dims[t]; i++) {
+                    w->grads[r][t][i] = test_gaussian(&common) + powf(test_gaussian(&own), 3);
+                }
+            }
+        }
+        MUST(test_lgc_reduce(w, step, NULL, why));
+    }
+    tg_learning now;
+    tg_exchange_learning(&now, w->ranks[0]);
+    print_message("relative error: %.2f\n", now.error);
+    assert_true(now.error < 0.75);
+    test_lgc_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -189,6 +214,7 @@ int main(void)
         cmocka_unit_test(learning_is_extended_until_accurate),
         cmocka_unit_test(gradients_are_conserved),
         cmocka_unit_test(it_learns),
+        cmocka_unit_test(a_server_learns_of_eight_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
