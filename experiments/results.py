@@ -266,7 +266,7 @@ def lgc_cells(runs, dense):
     return [accuracy, "" if runs[0] is dense[0] or runs == dense else f"{difference:+.2f}", over("ratio"),
             over("code_ratio") if has_codes else "",
             f"{over('code_up_bytes_per_step')}, {over('code_down_bytes_per_step')}" if has_codes else over("wire_bytes_per_step"),
-            over("learned_error", 2) if has_codes else ""]
+            over("learned_error", 2) if all(run.get("learned_error") for run in runs) else ""]
 
 
 # ---- All of them -----------------------------------------------------------------------------------------------------
