@@ -122,7 +122,7 @@ SEEDS = (1, 2, 3)
 
 
 def adacomp(data, model, epochs, rates, batch, measure):
-    """Dense and AdaComp for both optimizers and 4 and 8 workers, the batch of all workers together being the same."""
+    """Dense and AdaComp for both optimizers, 4 workers and 8 by `shard`, the batch of all workers together being the same."""
     def lines(study):
         what, better = ("test accuracy, %", 100) if measure == "test_accuracy" else ("test loss", 1)
         yield (f"| workers | optimizer | dense: {what} | AdaComp | difference | convolutions: ratio (as the paper counts), "
@@ -131,8 +131,8 @@ def adacomp(data, model, epochs, rates, batch, measure):
         for workers in (4, 8):
             for optimizer, rate in rates.items():
                 flags = f"--model {model} --workers {workers} --batch {batch // workers} {epochs} --optimizer {optimizer} --rate {rate}"
-                runs = {recipe: [study.train(data, f"{flags} --seed {seed}", recipe) for seed in SEEDS]
-                        for recipe in ("dense", "adacomp")}
+                ways = {"dense": "", "adacomp": " --exchange shard" if workers > 4 else ""}
+                runs = {recipe: [study.train(data, f"{flags} --seed {seed}{way}", recipe) for seed in SEEDS] for recipe, way in ways.items()}
                 if any("failed" in run for both in runs.values() for run in both):
                     yield f"| {workers} | {optimizer} | diverged | | | | |"
                     continue

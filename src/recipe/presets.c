@@ -11,7 +11,7 @@ const tg_preset tg_presets[] = {
     {"random-block", "a random block of coordinates that all ranks share, with error feedback (arXiv 2009.09271)",
      "ef+randomblock@$", "0.01"},
     {"adacomp", "AdaComp: adaptive selection in bins, signs, one scale per tensor (arXiv 1712.02679)",
-     "ef+adabins@$+sign@scale=meanmax", "auto"},
+     "ef@again=no+adabins@$+sign@scale=meanmax", "auto"},
     {"co3", "CO3: minifloats, Huffman coding and decaying error feedback (arXiv 2203.09044)", "ef@decay=0.9+$+huffman",
      "fp4"},
     {"lgc-ring", "LGC: codes of a learned autoencoder, all-reduced (arXiv 2103.08870)",

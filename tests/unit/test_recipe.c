@@ -32,9 +32,9 @@ static void canonical_texts(void **state)
         {"threshold@1e+20", NULL}, /* '+' ends a part */
         {"threshold@1e20", "threshold@1e20+fp32"},
         {"threshold@0", "threshold@0+fp32"},
-        {"adacomp", "ef+adabins@auto+sign@scale=meanmax"},
-        {"adacomp@100", "ef+adabins@100+sign@scale=meanmax"},
-        {"adacomp@conv=64,other=1e3", "ef+adabins@auto,conv=64,other=1000+sign@scale=meanmax"},
+        {"adacomp", "ef@again=no+adabins@auto+sign@scale=meanmax"},
+        {"adacomp@100", "ef@again=no+adabins@100+sign@scale=meanmax"},
+        {"adacomp@conv=64,other=1e3", "ef@again=no+adabins@auto,conv=64,other=1000+sign@scale=meanmax"},
         {"adabins", "adabins@auto+fp32"},
         {"orq@9,levels=greedy", "orq@9"},
         {"terse", "ef@small=fp8+adabins@500+sign@scale=meanmax+rans"},
