@@ -158,7 +158,7 @@ def schedule_key(row):
 
 def small(rows):
     """AdaComp beside dense of the same model and optimizer."""
-    yield "## AdaComp on digits and speech"
+    yield "## AdaComp on images, speech and text"
     yield ""
     yield ("By `gather` every worker gets the frames of all others. By `shard` the owner of a slice averages it and selects from the average a "
            "second time. *Moves exchanged*: each worker first takes its step with AdamW, and exchanges how far its weights moved. "
@@ -167,8 +167,8 @@ def small(rows):
            "`TG_DATA=DIR experiments/grid.py adacomp`, on a CPU:")
     yield ""
     yield ("| data, model | parameters | workers | optimizer | recipe | exchange | seeds | test accuracy, % | against dense, points | "
-           "sent by a worker, whole run | ratio | frame ratio |")
-    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+           "test loss | sent by a worker, whole run | ratio | frame ratio |")
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
     for row in sorted(rows, key=lambda row: [str(row.settings[n]) for n in ("data", "model")] + [row.settings["optimizer"] != "sgd", row.ratio or 0]):
         s = row.settings
         same = ("data", "model", "optimizer", "rate", "workers", "epochs")
@@ -176,7 +176,8 @@ def small(rows):
         optimizer = f"{'SGD' if s['optimizer'] == 'sgd' else 'AdamW'}, {s['rate']:g}" 
         optimizer += (", moves exchanged" if row.is_local else "") + (", rare elements corrected" if s["rare"] else "")
         yield (f"| {s['data']}, `{s['model']}` | {row.runs[0]['parameters']:,} | {s['workers']} | {optimizer} | `{s['recipe']}` | {row.exchange} | "
-               f"{', '.join(map(str, row.seeds))} | {row.accuracy_cell()} | {difference(row, dense)} | {' | '.join(row.byte_cells())} |")
+               f"{', '.join(map(str, row.seeds))} | {row.accuracy_cell()} | {difference(row, dense)} | "
+               f"{'' if row.loss is None else f'{row.loss:.3f}'} | {' | '.join(row.byte_cells())} |")
     yield ""
 
 
