@@ -1,7 +1,8 @@
 /* Trains the autoencoder: the two losses of LGC and their backward passes; see autoencoder.h.
  *
- * All workers share one encoder, so a training step runs every worker's values through it, forward and backward. The backward
- * pass goes from the last worker to the first. So sums have the same order for any number of kept tapes. */
+ * All workers share one encoder, so a training step runs every worker's values through it, forward and backward; for a common code
+ * that need not be similar to others, the chosen worker's alone. The backward pass goes from the last worker to the first. So sums
+ * have the same order for any number of kept tapes. */
 #include "autoencoder/adam.h"
 #include "autoencoder/inside.h"
 #include "kernels/kernels.h"
@@ -43,11 +44,12 @@ static float *tape_of(const tg_autoencoder *ae, size_t worker)
     return ae->tapes + (worker < last ? worker : last) * tg_chain_tape_n(&ae->encoder);
 }
 
-/* Backward pass of the encoding of one of n workers. The gradient with respect to its code is in flow[0]. */
-static void encode_back(tg_autoencoder *ae, const float *const *values, size_t worker, size_t n)
+/* Backward pass of the encoding of a worker below `end`, up to which they were encoded. The gradient with respect to its code is in
+ * flow[0]. */
+static void encode_back(tg_autoencoder *ae, const float *const *values, size_t worker, size_t end)
 {
     float *tape = tape_of(ae, worker);
-    if (worker + 1 >= ae->config.kept_n && worker + 1 < n) {
+    if (worker + 1 >= ae->config.kept_n && worker + 1 < end) {
         /* A later worker has overwritten the shared tape. A forward pass does not touch flow[0]. */
         (void)tg_autoencoder_run_encoder(ae, tape, values[worker]);
     }
@@ -109,13 +111,24 @@ tg_status tg_autoencoder_train_mean(double *loss, tg_autoencoder *ae, const floa
 
 /* ---- training on a common code ------------------------------------------------------------------------------------ */
 
-/* code_weight * sum over ordered pairs of MSE. Each unordered pair counts twice. */
-static double loss_of_codes(const tg_autoencoder *ae)
+/* Workers [first, end), those whose codes a step needs. */
+typedef struct coders {
+    uint32_t first, end;
+} coders;
+
+/* All, if their codes should be similar; else the chosen one. */
+static coders coders_of(const tg_autoencoder *ae, uint32_t chosen)
 {
-    size_t n = ae->config.decoder_n, code_n = tg_autoencoder_code_n(ae);
+    return ae->config.code_weight > 0 ? (coders){0, ae->config.decoder_n} : (coders){chosen, chosen + 1};
+}
+
+/* code_weight * sum over ordered pairs of MSE. Each unordered pair counts twice. */
+static double loss_of_codes(const tg_autoencoder *ae, coders c)
+{
+    size_t code_n = tg_autoencoder_code_n(ae);
     double sum = 0;
-    for (size_t i = 0; i < n; i++) {
-        for (size_t j = 0; j < i; j++) {
+    for (size_t i = c.first; i < c.end; i++) {
+        for (size_t j = c.first; j < i; j++) {
             for (size_t k = 0; k < code_n; k++) {
                 double error = (double)ae->codes[i * code_n + k] - (double)ae->codes[j * code_n + k];
                 sum += error * error;
@@ -126,13 +139,13 @@ static double loss_of_codes(const tg_autoencoder *ae)
 }
 
 /* Its gradient with respect to the code of worker i: 2 (code i - code j) for every j, in both orders. */
-static void gradient_of_codes(float *out, const tg_autoencoder *ae, size_t i)
+static void gradient_of_codes(float *out, const tg_autoencoder *ae, size_t i, coders c)
 {
-    size_t n = ae->config.decoder_n, code_n = tg_autoencoder_code_n(ae);
+    size_t code_n = tg_autoencoder_code_n(ae);
     double factor = 4 * ae->config.code_weight / (double)code_n;
     for (size_t k = 0; k < code_n; k++) {
         double sum = 0;
-        for (size_t j = 0; j < n; j++) {
+        for (size_t j = c.first; j < c.end; j++) {
             sum += (double)ae->codes[i * code_n + k] - (double)ae->codes[j * code_n + k];
         }
         out[k] = (float)(factor * sum);
@@ -147,24 +160,25 @@ tg_status tg_autoencoder_train_common(double *loss, tg_autoencoder *ae, const fl
         return tg_fail(TG_E_ARGUMENT, why, "the chosen worker %" PRIu32 " is not below %" PRIu32, chosen, n);
     }
     size_t code_n = tg_autoencoder_code_n(ae);
+    coders c = coders_of(ae, chosen);
     memset(ae->gradients, 0, ae->weight_n * sizeof *ae->gradients);
     memset(ae->code_gradient, 0, code_n * sizeof *ae->code_gradient);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = c.first; i < c.end; i++) {
         memcpy(ae->codes + i * code_n, tg_autoencoder_run_encoder(ae, tape_of(ae, i), values[i]),
                code_n * sizeof *ae->codes);
     }
-    double loss_sum = loss_of_codes(ae);
+    double loss_sum = loss_of_codes(ae, c);
     for (uint32_t j = 0; j < n; j++) {
         const float *decoded = tg_autoencoder_run_decoder(ae, j, ae->codes + chosen * code_n, innovations[j]);
         loss_sum += loss_of_values(ae, decoded, values[j], ae->config.value_weight);
         add(ae->code_gradient, decode_back(ae, j), code_n);
     }
-    for (uint32_t i = n; i-- > 0;) {
-        gradient_of_codes(ae->workspace.flow[0], ae, i);
+    for (uint32_t i = c.end; i-- > c.first;) {
+        gradient_of_codes(ae->workspace.flow[0], ae, i, c);
         if (i == chosen) {
             add(ae->workspace.flow[0], ae->code_gradient, code_n);
         }
-        encode_back(ae, values, i, n);
+        encode_back(ae, values, i, c.end);
     }
     return learn(loss, ae, loss_sum, why);
 }

@@ -23,14 +23,18 @@ typedef struct pairing {
     float *there, *innovations_there;                 /* on the device, one after the other */
 } pairing;
 
-static tg_autoencoder_config config_of(size_t value_n, uint32_t scale, bool is_server, uint32_t workers)
+/* With ALIKE codes of different workers should be similar; without, other codes than the chosen one are not needed. */
+typedef enum form { RING, SERVER, SERVER_ALIKE } form;
+
+static tg_autoencoder_config config_of(size_t value_n, uint32_t scale, form how, uint32_t workers)
 {
     tg_autoencoder_config config = tg_autoencoder_standard(value_n);
     for (int i = 0; i < TG_AUTOENCODER_HALVINGS; i++) {
         config.encoder_channels[i] = config.encoder_channels[i] / scale + (uint32_t)i;
         config.decoder_channels[i] = config.decoder_channels[i] / scale + 3 - (uint32_t)i;
     }
-    config.decoder_n = is_server ? workers : 1;
+    config.decoder_n = how == RING ? 1 : workers;
+    config.code_weight = how == SERVER_ALIKE ? 0.5 : 0;
     return config;
 }
 
@@ -54,13 +58,13 @@ static void must_equal(const pairing *p, const float *there, const float *here, 
     free(copy);
 }
 
-static void open(pairing *p, size_t value_n, uint32_t scale, bool is_server, uint32_t workers, uint64_t kept)
+static void open(pairing *p, size_t value_n, uint32_t scale, form how, uint32_t workers, uint64_t kept)
 {
     const tg_allocator a = tg_allocator_or_standard(NULL);
     memset(p, 0, sizeof *p);
-    p->config = config_of(value_n, scale, is_server, workers);
+    p->config = config_of(value_n, scale, how, workers);
     p->workers = workers;
-    p->is_server = is_server;
+    p->is_server = how != RING;
     MUST(tg_cuda_open(&p->device, 0, NULL, why));
     MUST(tg_autoencoder_new(&p->host, &p->config, 3, NULL, why));
     MUST(tg_gpu_learner_open(&p->gpu, (const tg_gpu *)(const void *)p->device, &p->config, workers, 3, kept, &a, why));
@@ -148,10 +152,10 @@ static tg_status train(pairing *p, uint64_t step, bool on_host)
                : tg_gpu_learner_train_mean(&error, &p->gpu, p->there, step, NULL);
 }
 
-static void compare(size_t value_n, uint32_t scale, bool is_server, uint32_t workers, uint64_t kept)
+static void compare(size_t value_n, uint32_t scale, form how, uint32_t workers, uint64_t kept)
 {
     pairing p;
-    open(&p, value_n, scale, is_server, workers, kept);
+    open(&p, value_n, scale, how, workers, kept);
     compare_learned(&p);
     for (uint64_t step = 1; step <= 2; step++) {
         fill(&p, step);
@@ -169,7 +173,7 @@ static void the_mean_is_learned_alike(void **state)
     static const size_t lens[] = {1, 15, 16, 17, 300, 1100};
     (void)state;
     for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
-        compare(lens[i], i < 4 ? 8 : 16, false, 1 + (uint32_t)i % 4, UINT64_MAX);
+        compare(lens[i], i < 4 ? 8 : 16, RING, 1 + (uint32_t)i % 4, UINT64_MAX);
     }
 }
 
@@ -178,32 +182,34 @@ static void so_is_a_common_code(void **state)
     static const size_t lens[] = {5, 33, 700};
     (void)state;
     for (size_t i = 0; i < sizeof lens / sizeof *lens; i++) {
-        compare(lens[i], 16, true, 1 + 2 * (uint32_t)i, UINT64_MAX);
+        compare(lens[i], 16, SERVER, 1 + 2 * (uint32_t)i, UINT64_MAX);
+        compare(lens[i], 16, SERVER_ALIKE, 1 + 2 * (uint32_t)i, UINT64_MAX);
     }
 }
 
 static void fewer_tapes_change_no_bits(void **state)
 {
     (void)state;
-    compare(100, 16, false, 5, 0);
-    compare(100, 16, true, 5, 2 * 2100);
+    compare(100, 16, RING, 5, 0);
+    compare(100, 16, SERVER, 5, 2 * 2100);
+    compare(100, 16, SERVER_ALIKE, 5, 2 * 2100);
 }
 
 /* Full tiles, and the channels of the paper. */
 static void the_standard_channels(void **state)
 {
     (void)state;
-    compare(150, 1, false, 2, UINT64_MAX);
+    compare(150, 1, RING, 2, UINT64_MAX);
 }
 
 /* A step that fails changes nothing. */
 static void what_is_not_finite_is_refused(void **state)
 {
     (void)state;
-    for (int is_server = 0; is_server < 2; is_server++) {
+    for (form how = RING; how <= SERVER_ALIKE; how++) {
         pairing p;
         const float bad[] = {NAN, INFINITY, 3e38f};
-        open(&p, 40, 16, is_server != 0, 2, UINT64_MAX);
+        open(&p, 40, 16, how, 2, UINT64_MAX);
         for (int i = 0; i < 3; i++) {
             fill(&p, 1);
             p.sequences[1][7] = bad[i];

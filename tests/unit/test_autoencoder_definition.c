@@ -389,10 +389,11 @@ static void any_length_is_padded_and_cropped(void **state)
 }
 
 /* The first moments after the first step are a tenth of the gradient. */
-static void check_gradient(size_t value_n, bool common, uint32_t chosen)
+static void check_gradient(size_t value_n, bool common, uint32_t chosen, double code_weight)
 {
     test_random r = {value_n};
     tg_autoencoder_config config = small_config(value_n, common);
+    config.code_weight = code_weight;
     definition d;
     tg_autoencoder *ae = open_small(&d, &config);
     float *values[WORKERS], *innovations[WORKERS];
@@ -443,8 +444,9 @@ static void gradients_are_differences_of_the_loss(void **state)
     (void)state;
     static const size_t lengths[] = {1, 37, 64};
     for (size_t i = 0; i < 3; i++) {
-        check_gradient(lengths[i], false, 0);
-        check_gradient(lengths[i], true, (uint32_t)i);
+        check_gradient(lengths[i], false, 0, 0.3);
+        check_gradient(lengths[i], true, (uint32_t)i, 0.3);
+        check_gradient(lengths[i], true, (uint32_t)i, 0); /* other workers' codes are not needed */
     }
 }
 

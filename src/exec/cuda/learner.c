@@ -329,45 +329,46 @@ void tg_gpu_learner_decode(float *values, tg_gpu_learner *l, uint32_t decoder, c
 
 /* ---- training ---------------------------------------------------------------------------------------------------------------- */
 
-/* Encodes all workers' sequences to l->codes, as many at a time as have tapes. Tapes are then those of the last batch. */
-static void encode_all(const tg_gpu_learner *l, const float *sequences)
+/* What is encoded in a step, and what the gradients with respect to codes follow from. */
+typedef struct coded {
+    const float *sequences;
+    float *codes;
+    uint32_t workers, chosen;
+    bool is_common;
+} coded;
+
+/* Encodes the sequences, as many at a time as have tapes. Tapes are then those of the last batch. */
+static void encode_all(const tg_gpu_learner *l, const coded *of)
 {
     const tg_gpu_chain *c = &l->encoder;
-    for (uint32_t first = 0; first < l->workers; first += c->cap) {
-        uint32_t batch = l->workers - first < c->cap ? l->workers - first : c->cap;
-        run_encoder(l, sequences + first * l->config.value_n, batch);
-        tg_gpu_learn_place(l->codes + first * l->code_n, l->code_n, output_of(c), tg_chain_tape_n(&c->chain), l->code_n,
-                           l->code_n, batch, l->gpu->stream);
+    for (uint32_t first = 0; first < of->workers; first += c->cap) {
+        uint32_t batch = of->workers - first < c->cap ? of->workers - first : c->cap;
+        run_encoder(l, of->sequences + first * l->config.value_n, batch);
+        tg_gpu_learn_place(of->codes + first * l->code_n, l->code_n, output_of(c), tg_chain_tape_n(&c->chain),
+                           l->code_n, l->code_n, batch, l->gpu->stream);
     }
 }
 
-/* What the gradients with respect to codes follow from. */
-typedef struct codes_back {
-    const float *sequences;
-    uint32_t chosen;
-    bool is_common;
-} codes_back;
-
-static void set_code_gradients(const tg_gpu_learner *l, const codes_back *of, uint32_t first, uint32_t batch)
+static void set_code_gradients(const tg_gpu_learner *l, const coded *of, uint32_t first, uint32_t batch)
 {
     const tg_gpu_chain *c = &l->encoder;
     uint64_t stride = tg_chain_tape_n(&c->chain);
     if (of->is_common) {
         double factor = 4 * l->config.code_weight / (double)l->code_n;
-        tg_gpu_learn_similarity(back_of(c), stride, l->codes, l->code_n, first, batch, l->workers, factor,
+        tg_gpu_learn_similarity(back_of(c), stride, of->codes, l->code_n, first, batch, of->workers, factor,
                                 l->code_gradient, of->chosen, l->learned, l->gpu->stream);
     } else {
         tg_gpu_learn_share(back_of(c), stride, l->code_gradient, l->code_n, batch, (float)l->workers, l->gpu->stream);
     }
 }
 
-/* Backward passes of all workers' encodings, the last worker first. */
-static void encode_back_all(const tg_gpu_learner *l, const codes_back *of)
+/* Backward passes of all encodings, the last worker first. */
+static void encode_back_all(const tg_gpu_learner *l, const coded *of)
 {
     const tg_gpu_chain *c = &l->encoder;
-    uint32_t first = (l->workers - 1) / c->cap * c->cap;
+    uint32_t first = (of->workers - 1) / c->cap * c->cap;
     for (bool is_last = true;; is_last = false, first -= c->cap) {
-        uint32_t batch = l->workers - first < c->cap ? l->workers - first : c->cap;
+        uint32_t batch = of->workers - first < c->cap ? of->workers - first : c->cap;
         if (!is_last) { /* a later batch has overwritten the tapes */
             run_encoder(l, of->sequences + first * l->config.value_n, batch);
         }
@@ -417,8 +418,9 @@ tg_status tg_gpu_learner_train_mean(double *error, tg_gpu_learner *l, const floa
     const tg_gpu_chain *d = &l->decoder;
     uint64_t value_n = l->config.value_n;
     void *stream = l->gpu->stream;
+    const coded of = {.sequences = sequences, .codes = l->codes, .workers = l->workers};
     begin_training(l);
-    encode_all(l, sequences);
+    encode_all(l, &of);
     tg_gpu_learn_mean(l->mean_code, l->codes, l->code_n, l->code_n, l->workers, true, stream);
     tg_gpu_learner_decode(l->decoded, l, 0, l->mean_code, NULL);
     tg_gpu_learn_mean(l->mean_code, l->codes, l->code_n, l->code_n, l->workers, false, stream);
@@ -428,8 +430,7 @@ tg_status tg_gpu_learner_train_mean(double *error, tg_gpu_learner *l, const floa
                       l->learned, stream);
     backward(l, d, decoder_at(l, 0), true, 1, true);
     tg_gpu_copy(l->gpu, l->code_gradient, d->backs, l->code_n * sizeof *l->code_gradient);
-    const codes_back back = {.sequences = sequences};
-    encode_back_all(l, &back);
+    encode_back_all(l, &of);
     return end_training(error, l, sequences, step, why);
 }
 
@@ -452,13 +453,16 @@ tg_status tg_gpu_learner_train_common(double *error, tg_gpu_learner *l, const fl
                                       const float *innovations, uint32_t chosen, uint64_t step, tg_detail *why)
 {
     uint32_t cap = l->decoder.cap;
+    coded of = {sequences, l->codes, l->workers, chosen, true};
+    if (l->config.code_weight == 0) { /* no other code is used */
+        of = (coded){sequences + chosen * l->config.value_n, l->codes + chosen * l->code_n, 1, 0, true};
+    }
     begin_training(l);
-    encode_all(l, sequences);
+    encode_all(l, &of);
     for (uint32_t first = 0; first < l->workers; first += cap) {
         uint32_t batch = l->workers - first < cap ? l->workers - first : cap;
         train_decoders(l, sequences, innovations, l->codes + chosen * l->code_n, first, batch);
     }
-    const codes_back back = {.sequences = sequences, .chosen = chosen, .is_common = true};
-    encode_back_all(l, &back);
+    encode_back_all(l, &of);
     return end_training(error, l, sequences, step, why);
 }
