@@ -183,7 +183,7 @@ def small(rows):
 
 def learned(rows):
     """LGC beside dense and top-k of the same model."""
-    yield "## LGC on residual networks"
+    yield "## LGC, complete trainings"
     yield ""
     yield ("0.1% of the values of each tensor. `coords=shared`: all workers send the values at a leader's coordinates, as LGC does, without a code. "
            "*Last epoch*: the ratio in that epoch alone, without LGC's first 500 steps, which are nearly dense. On CamVid the measure is the mean "
