@@ -200,7 +200,8 @@ def main():
     options = parser.parse_args()
     if options.rank:
         train(json.loads(options.rank), options.out)
-        return
+        sys.stdout.flush()
+        os._exit(0)  # the result is written; PyTorch's threads need not be waited for, and one of them has ended a rank at its exit
     options.out.mkdir(parents=True, exist_ok=True)
     kept = grid.keys_of(HERE / "kept", "sharded") | grid.keys_of(options.out, "sharded")
     wanted = [complete(dict(SETTINGS, **(SMALL if options.is_small else {}), recipe=recipe, seed=int(seed)))
