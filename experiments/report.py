@@ -197,8 +197,9 @@ def learned(rows):
         s = row.settings
         dense = next((each for each in rows if each.settings["recipe"] == "dense" and all(each.settings[n] == s[n] for n in same)), None)
         sent, ratio, _ = row.byte_cells()
+        last = row.last_ratio()
         yield (f"| {s['data']}, `{s['model']}` | {row.runs[0]['parameters']:,} | {s['workers']} × {s['batch']} | {s['epochs']} | `{s['recipe']}` | "
-               f"{', '.join(map(str, row.seeds))} | {row.accuracy_cell()} | {difference(row, dense)} | {sent} | {ratio} | {row.last_ratio():,.1f} |")
+               f"{', '.join(map(str, row.seeds))} | {row.accuracy_cell()} | {difference(row, dense)} | {sent} | {ratio} | {'' if last is None else f'{last:,.1f}'} |")
     yield ""
 
 

@@ -85,12 +85,13 @@ class Row:
         return ["", "", ""] if self.sent is None else [size(self.sent), f"{self.ratio:,.1f}", f"{self.frame_ratio:,.1f}"]
 
     def last_ratio(self):
-        """The ratio of the last epoch alone."""
+        """The ratio of the last epoch alone; None if all diverged."""
         def of(run):
             curve = run["curve"]
             sent = curve[-1]["sent"] - (curve[-2]["sent"] if len(curve) > 1 else 0)
             return run["meter"]["dense"] / self.settings["epochs"] / sent
-        return mean([of(run) for run in self.runs if run["status"] == "finished"])
+        ratios = [of(run) for run in self.runs if run["status"] == "finished"]
+        return mean(ratios) if ratios else None
 
 
 def mean(values):

@@ -201,7 +201,7 @@ def main():
     if options.rank:
         train(json.loads(options.rank), options.out)
         sys.stdout.flush()
-        os._exit(0)  # the result is written; PyTorch's threads need not be waited for, and one of them has ended a rank at its exit
+        os._exit(0)  # the result is written; a rank has aborted at its exit once, for a cause that was not found
     options.out.mkdir(parents=True, exist_ok=True)
     kept = grid.keys_of(HERE / "kept", "sharded") | grid.keys_of(options.out, "sharded")
     wanted = [complete(dict(SETTINGS, **(SMALL if options.is_small else {}), recipe=recipe, seed=int(seed)))
