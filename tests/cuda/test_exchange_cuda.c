@@ -22,6 +22,8 @@ static const test_run runs[] = {
     {"terngrad", "server"},
     {"qsgd@16", "shard"},
     {"ef+fp4+rans", "gather"},
+    {"ef@decay=0.9+fp4@refit=2+huffman", "shard"},
+    {"ef+topk@0.1+fp8@refit=2+gaps", "gather"},
     {"orq@9+huffman", "shard"},
     {"bingrad@b", "gather"},
     {"ef+sign", "shard"},
@@ -219,8 +221,6 @@ static void what_devices_lack_is_refused(void **state)
     opt.device = device;
     MUST_FAIL(TG_E_RECIPE, "'zstd', which tensor 'w' uses, has no kernel for the GPU",
               tg_exchange_new(&x, "ef+fp16+zstd", &tensor, 1, 0, 2, &opt, why));
-    MUST_FAIL(TG_E_RECIPE, "'refit', which tensor 'w' uses, has no kernel for the GPU",
-              tg_exchange_new(&x, "ef+fp4@refit=5+huffman", &tensor, 1, 0, 2, &opt, why));
     MUST(tg_exchange_new(&x, "dense", &tensor, 1, 0, 1, &opt, why));
     tg_exchange_free(x);
     tg_cuda_close(device);

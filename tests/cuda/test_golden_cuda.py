@@ -30,7 +30,7 @@ EVERY = int(os.environ.get("GOLDEN_EVERY", "1"))
 SECONDS = float(os.environ.get("GOLDEN_SECONDS", "inf"))
 START = time.monotonic()
 JOBS = int(os.environ.get("JOBS", min(os.cpu_count() or 1, 4)))
-LACKING = ("zstd", "refit")  # parts and parameters that run on the CPU alone
+LACKING = ("zstd",)  # parts that run on the CPU alone
 NO_KERNEL = "has no kernel for the GPU"
 
 sys.path[:0] = [str(ROOT / "tests" / "golden"), str(ROOT / "tests" / "golden-errors")]

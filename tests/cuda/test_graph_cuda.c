@@ -16,8 +16,8 @@
 
 enum { N = 70001, TENSOR_N = 6, STEP_N = 4 };
 
-static const char *const recipes[] = {"fp16",       "ef+bf16",    "ef+fp8",    "terngrad",
-                                      "ef+qsgd@16", "ef-signsgd", "bingrad@b", "natural"};
+static const char *const recipes[] = {"fp16",       "ef+bf16",   "ef+fp8",  "terngrad",      "ef+qsgd@16",
+                                      "ef-signsgd", "bingrad@b", "natural", "ef+fp8@refit=2"};
 
 typedef struct flight {
     tg_device *device;

@@ -13,8 +13,19 @@ enum { STEP_N = 3, LEN_N = 5, MOST = 312297 };
 /* The fourth has two chunks, the second of two parts; vectors can be loaded from where the first, third and fourth begin. */
 static const uint64_t lens[LEN_N] = {7, 16385, 16388, 262144 + 16389, 984};
 
-static const char *const recipes[] = {"fp8",      "fp8@e4m3",    "ef+fp8",         "ef+fp4",      "momentum+fp8",
-                                      "fp8+rans", "ef+fp8+rans", "ef+fp8+huffman", "ef+fp4+rans", "ef+fp4+huffman"};
+static const char *const recipes[] = {"fp8",
+                                      "fp8@e4m3",
+                                      "ef+fp8",
+                                      "ef+fp4",
+                                      "momentum+fp8",
+                                      "fp8+rans",
+                                      "ef+fp8+rans",
+                                      "ef+fp8+huffman",
+                                      "ef+fp4+rans",
+                                      "ef+fp4+huffman",
+                                      "fp4@refit=2",
+                                      "ef@decay=0.9+fp8@refit=2",
+                                      "ef+fp4@refit=2+huffman"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 typedef struct both {
@@ -127,6 +138,7 @@ static void compare_all(const char *hold)
     compare("ef+fp8", TG_FP32, TG_NONFINITE_ERROR, false);
     compare("fp8", TG_FP32, TG_NONFINITE_PASS, true);
     compare("fp4+rans", TG_BF16, TG_NONFINITE_PASS, true);
+    compare("ef+fp4@refit=2", TG_FP32, TG_NONFINITE_PASS, true);
 }
 
 static void frames_are_those_of_the_cpu(void **state)

@@ -175,7 +175,12 @@ TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, hold
     m.magnitudes = tree_of_lanes(m.magnitudes, n);
     m.squares = tree_of_lanes(m.squares, n);
     m.count = __reduce_add_sync(TG_ALL_LANES, m.count);
+    tg_gpu_fit kept = {0, 0};
     if (lane == 0) {
+        if (t.u->refit > 0) { /* read before the first part, which has seen these sums, may replace it in place */
+            kept = tg_fit_kept(p, *t.u, *t.chunk);
+            __threadfence();
+        }
         volatile tg_gpu_node *own = &t.progress->nodes[space.part];
         own->magnitudes = (uint64_t)__double_as_longlong(m.magnitudes) | sign;
         own->squares = (uint64_t)__double_as_longlong(m.squares) | sign;
@@ -197,12 +202,14 @@ TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, hold
     tg_gpu_fit fit = tg_fit_sums(f, magnitudes, squares, count, space.shapes);
     __syncwarp();
     if (lane == 0) {
+        fit = tg_fit_chosen(fit, kept);
         space.step.rounding = tg_rounding_of(f, fit.step);
         space.step.shape = fit.shape;
         if (space.part == 0) {
             uint8_t *side = p.space.out[t.tile->chunk] + p.space.views[t.tile->chunk].side;
             tg_store_float(side, fit.step);
             side[4] = fit.shape;
+            tg_fit_keep(p, *t.u, *t.chunk, fit);
         }
     }
     if (__any_sync(TG_ALL_LANES, is_last)) {

@@ -154,6 +154,36 @@ TG_DEVICE tg_gpu_fit tg_fit_chunk(const tg_gpu_unit &u, const tg_gpu_moments *mo
     return fit;
 }
 
+/* ---- fits that are kept for several steps (refit=N) ---------------------------------------------------------------------- */
+
+/* The fit of an earlier step that this one has to use; a step of 0: there is none. By one thread. */
+TG_DEVICE tg_gpu_fit tg_fit_kept(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_chunk &chunk)
+{
+    tg_gpu_fit kept = {0, 0};
+    if (u.refit > 0 && tg_step_of(p) % u.refit != 0) {
+        kept.step = p.now[chunk.fit_at];
+        kept.shape = (uint8_t)p.now[chunk.fit_at + 1];
+    }
+    return kept;
+}
+
+/* The fit that a chunk is encoded with, given the one to its own values: a chunk with NaN or Inf has that one. */
+TG_DEVICE tg_gpu_fit tg_fit_chosen(tg_gpu_fit own, tg_gpu_fit kept)
+{
+    return kept.step > 0 && own.step == own.step ? kept : own;
+}
+
+/* Keeps a fit for the next steps, unless it is none: of zeros, NaN or Inf. By one thread. */
+TG_DEVICE void tg_fit_keep(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_chunk &chunk, tg_gpu_fit fit)
+{
+    if (u.refit > 0) {
+        const float *now = p.now + chunk.fit_at;
+        const float step = fit.step > 0 ? fit.step : now[0], shape = fit.step > 0 ? (float)fit.shape : now[1];
+        p.next[chunk.fit_at] = step;
+        p.next[chunk.fit_at + 1] = shape;
+    }
+}
+
 /* ---- rounding ------------------------------------------------------------------------------------------------------------ */
 
 /* As minifloats in kernels/minifloat_loops.h. */

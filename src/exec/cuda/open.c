@@ -229,8 +229,7 @@ static tg_status upload(void *out, const tg_gpu *gpu, const void *from, uint64_t
 static tg_status refuse_lacking(const tg_plan *plan, const tg_gpu_unit *units, tg_detail *why)
 {
     for (size_t i = 0; i < plan->layout->unit_n; i++) {
-        bool keeps_fit = plan->fit_n > 0 && plan->units[i].format.refit > 0;
-        const char *part = keeps_fit ? "refit" : tg_gpu_lacks(&units[i]);
+        const char *part = tg_gpu_lacks(&units[i]);
         if (part != NULL) {
             const char *name = plan->layout->tensors[plan->layout->units[i].pieces[0].tensor].name;
             return tg_fail(TG_E_RECIPE, why,

@@ -35,14 +35,23 @@ __global__ static void __launch_bounds__(FITTERS) fit_chunks(tg_gpu_pass p, tg_s
 {
     __shared__ tg_fit_space space;
     uint32_t number = p.first + blockIdx.x, count = tg_value_count(p, number);
-    if (!is_mine(p, number) || count == 0) {
+    if (!is_mine(p, number)) {
         return;
     }
     const tg_gpu_chunk &chunk = p.chunks[number];
-    tg_gpu_fit fit = tg_fit_chunk(p.units[chunk.unit], p.space.moments + chunk.leaf_at, (count + TG_LEAF_N - 1) / TG_LEAF_N,
+    const tg_gpu_unit &u = p.units[chunk.unit];
+    if (count == 0) {
+        if (threadIdx.x == 0) {
+            tg_fit_keep(p, u, chunk, {0, 0});
+        }
+        return;
+    }
+    tg_gpu_fit fit = tg_fit_chunk(u, p.space.moments + chunk.leaf_at, (count + TG_LEAF_N - 1) / TG_LEAF_N,
                                   shapes, space);
     if (threadIdx.x == 0) {
         uint8_t *side = p.space.out[number] + p.space.views[number].side;
+        fit = tg_fit_chosen(fit, tg_fit_kept(p, u, chunk));
+        tg_fit_keep(p, u, chunk, fit);
         tg_store_float(side, fit.step);
         side[4] = fit.shape;
     }

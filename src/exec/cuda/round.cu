@@ -44,6 +44,8 @@ TG_DEVICE void fit_chunk(const tg_gpu_pass &p, const tg_round_tile &t, const tg_
                                   shapes, space.fit);
     if (threadIdx.x == 0) {
         uint8_t *side = p.space.out[t.tile->chunk] + p.space.views[t.tile->chunk].side;
+        fit = tg_fit_chosen(fit, tg_fit_kept(p, *t.u, *t.chunk));
+        tg_fit_keep(p, *t.u, *t.chunk, fit);
         tg_store_float(side, fit.step);
         side[4] = fit.shape;
         *(volatile uint64_t *)&t.progress->fit = __float_as_uint(fit.step) | (uint64_t)(fit.shape + 1u) << 32;

@@ -43,6 +43,7 @@ void tg_gpu_unit_of(tg_gpu_unit *out, const tg_unit_plan *u, uint32_t piece_firs
                          .header_len = u->header_len,
                          .scale = f->scale,
                          .gain = f->gain,
+                         .refit = f->refit,
                          .route = (uint8_t)u->route,
                          .values = (uint8_t)u->values,
                          .coordinates = (uint8_t)u->coordinates,
@@ -108,7 +109,8 @@ void tg_gpu_fill_chunks(tg_gpu_chunk *out, const tg_plan *plan)
                                 .cell = cell,
                                 .body_at = body_at,
                                 .len = is_fixed ? (uint32_t)tg_gpu_chunk_len(plan, chunk, 0) : 0,
-                                .side_len = is_fixed ? (uint32_t)tg_side_len(&u->format, chunk->n) : 0};
+                                .side_len = is_fixed ? (uint32_t)tg_side_len(&u->format, chunk->n) : 0,
+                                .fit_at = plan->fit_at != NULL ? plan->fit_at[i] : 0};
         body_at += out[i].len;
         leaves += (chunk->n + LEAF - 1) / LEAF;
     }

@@ -60,6 +60,7 @@ typedef struct tg_gpu_unit {
     uint32_t group_n, group_bits; /* symbols that are packed together, and the bits that they take */
     uint64_t inverse;             /* 2^64 / base, rounded up */
     uint32_t bucket_inverse;      /* 2^32 / bucket_n, rounded down, or less by 1; 0: there is one bucket */
+    uint32_t refit;               /* every so many steps have a fit of their own; 0: each has, or there is none */
     int32_t scale;                /* tg_scale_rule */
     float gain;
     uint8_t route, values, coordinates; /* tg_route_id, tg_value_kind, tg_coordinates */
@@ -83,6 +84,7 @@ typedef struct tg_gpu_chunk {
     uint32_t cell;
     uint64_t body_at;       /* of chunks of fixed length: where it is in the body of its cell */
     uint32_t len, side_len; /* likewise its length, and that of what travels beside its values */
+    uint64_t fit_at;        /* where its fit is in the residual state, if fits of its unit are kept */
 } tg_gpu_chunk;
 
 /* A leaf of the frame (hash.h) in a chunk of fixed length. */
