@@ -33,6 +33,7 @@ import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import data
+import joint
 import nets
 import tersegrad
 from optimizers import OPTIMIZERS, Flat, clip
@@ -58,10 +59,7 @@ class Training:
         self.is_local = not self.schedule.is_one
         self.flat = Flat(nets.make(s, self.data), self.device, s["workers"] if self.is_local else 0)
         self.workers = self._make_workers(s["recipe"], s["exchange"])
-        # Graphs draw the numbers of dropout from one place in memory, so they run one after the other. A cuDNN LSTM is not captured.
-        self.passes = Passes(self.workers, self.flat.model, self._loss_of, streams=1 if s["dropout"] else 4,
-                             graphs=not any(isinstance(m, torch.nn.LSTM) for m in self.flat.model.modules()),
-                             bind=self.flat.bind if self.is_local else None)
+        self.passes = self._make_passes()
         size = self.flat.weights.numel()
         self.optimizer = OPTIMIZERS[s["optimizer"]](s, s["workers"] if self.is_local else 1, size, self.device,
                                                     self.workers.recipe.startswith("momentum"))
@@ -76,12 +74,21 @@ class Training:
         return Workers(self.flat.model, self.set["workers"], recipe, seed=self.set["seed"], rules=self.set["rules"], exchange=exchange,
                        codec=os.environ.get("TG_CODEC"))
 
+    def _make_passes(self):
+        model = self.flat.model
+        if self.is_gpu and not self.is_local and joint.fits(model):
+            return joint.JointPasses(self.workers, model, self._outputs_of, self.data.loss)
+        # Graphs draw the numbers of dropout from one place in memory, so they run one after the other. A cuDNN LSTM is not captured.
+        return Passes(self.workers, model, lambda x, y: self.data.loss(self._outputs_of(x), y), streams=1 if self.set["dropout"] else 4,
+                      graphs=not any(isinstance(m, torch.nn.LSTM) for m in model.modules()),
+                      bind=self.flat.bind if self.is_local else None)
+
     # ---- a step --------------------------------------------------------------------------------------------------------
 
-    def _loss_of(self, x, y):
+    def _outputs_of(self, x):
         # The cache of casts would outlive a replay of the graph.
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.is_half, cache_enabled=False):
-            return self.data.loss(self.flat.model(x).float(), y)
+            return self.flat.model(x).float()
 
     def rate(self, step):
         s = self.set

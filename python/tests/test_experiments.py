@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import copy
 import io
 import json
 import os
@@ -19,12 +20,14 @@ import numpy
 import torch
 
 from tersegrad._torch_fsdp_groups import has_fsdp2
+from tersegrad.torch import Passes, Workers
 
 EXPERIMENTS = pathlib.Path(__file__).resolve().parents[2] / "experiments"
 sys.path.insert(0, str(EXPERIMENTS))
 if EXPERIMENTS.exists():
     import claims
     import grid
+    import joint
     import nets
     import optimizers
     import plots
@@ -243,6 +246,28 @@ class Trainings(unittest.TestCase):
             self.assertAlmostEqual(sum(p.numel() for p in make().parameters()) / 1e6, millions, delta=0.05)
         with self.assertRaises(SystemExit):
             nets.make(complete({"model": "resnet18", "dropout": 0.1}), training.data.Cifar10)
+
+    def test_one_pass_for_all_workers_is_that_of_each(self):
+        """Their averages, losses and statistics; in contiguous memory, for the reason that data.py gives."""
+        entropy = torch.nn.functional.cross_entropy
+        for model, size in ((nets.resnet18(10, 4), 32), (nets.resnet50(10, 2), 32), (nets.small_cnn(10, 4), 32), (nets.PspNet(10, 2), 48)):
+            self.assertTrue(joint.fits(model))
+            twin, target = copy.deepcopy(model), (size, size) if isinstance(model, nets.PspNet) else ()
+            workers, others = Workers(model, 3, "dense"), Workers(twin, 3, "dense")
+            passes = Passes(workers, model, lambda x, y: entropy(model(x), y))  # noqa: B023: used in this turn alone
+            together = joint.JointPasses(others, twin, twin, entropy)
+            for _ in range(2):
+                batches = [(torch.randn(4, 3, size, size), torch.randint(0, 10, (4, *target))) for _ in range(3)]
+                for own, by in ((workers, passes), (others, together)):
+                    by(batches)
+                    own.reduce()
+                for a, b in zip(model.parameters(), twin.parameters()):
+                    torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5)
+            torch.testing.assert_close(passes.losses, together.losses)
+            torch.testing.assert_close([[v for v in own if v.is_floating_point()] for own in passes.state_dict()],
+                                       [[v for v in own if v.is_floating_point()] for own in together.state_dict()])
+        self.assertFalse(joint.fits(nets.gpt(65)))
+        self.assertFalse(joint.fits(torch.nn.Conv2d(4, 4, 3, groups=2)))
 
     def test_segmentation_has_a_class_for_every_pixel(self):
         self.assertEqual(tuple(nets.PspNet(11, width=2)(torch.zeros(2, 3, 45, 60)).shape), (2, 11, 45, 60))
