@@ -14,6 +14,11 @@ from torch.nn import functional as F
 
 from tersegrad.torch import Passes
 
+try:
+    import norms
+except ImportError:  # without Triton
+    norms = None
+
 LAYERS = (nn.Conv2d, nn.BatchNorm2d, nn.Linear)
 
 
@@ -81,6 +86,50 @@ class _Dense(torch.autograd.Function):
         return gy @ weight if ctx.needs_input_grad[0] else None, None, None, None
 
 
+class _Late:
+    """Small results of all norms, which are written together at the end of a pass."""
+
+    def __init__(self):
+        self.clear()
+
+    def clear(self):
+        self.to, self.given, self.running, self.momentum = [], [], {}, {}
+
+    def copy(self, to, given):
+        self.to += to
+        self.given += given
+
+    def average(self, running, given, momentum):
+        for part, value in ((self.running, running), (self.momentum, given)):
+            part.setdefault(momentum, []).extend(value)
+
+    def write(self):
+        if self.to:
+            torch._foreach_copy_(self.to, self.given)
+        for momentum, running in self.running.items():
+            torch._foreach_lerp_(running, self.momentum[momentum], momentum)
+
+
+class _JointNorm(torch.autograd.Function):
+    """By norms.py, of images that lie channels last."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, sinks, stats, layer, late):
+        out, found = norms.forward(x, weight, bias, len(stats), layer.eps)
+        ctx.save_for_backward(x, weight, found)
+        ctx.sinks, ctx.late = sinks, late
+        for i, of_batch in ((0, found[0]), (1, found[2])):
+            late.average([each[i] for each in stats], list(of_batch), layer.momentum)
+        return out
+
+    @staticmethod
+    def backward(ctx, gy):
+        gx, sums = norms.backward(gy, *ctx.saved_tensors)
+        weights, biases = ctx.sinks
+        ctx.late.copy([*biases, *weights], [*sums[0], *sums[1]])
+        return gx, None, None, None, None, None, None
+
+
 class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, sinks, stats, layer):
@@ -122,16 +171,17 @@ class JointPasses(Passes):
             if isinstance(layer, nn.BatchNorm2d):
                 stats = [tuple(own[place[id(layer._buffers), name]] for name in ("running_mean", "running_var")) for own in self._buffers]
             self._layers.append((layer, sinks, stats))
-        self._inputs, self._graph = None, None
+        self._inputs, self._graph, self._late = None, None, _Late()
 
     # ---- layers that keep workers apart ----------------------------------------------------------------------------------
 
-    @staticmethod
-    def _forward(x, layer, sinks, stats):
+    def _forward(self, x, layer, sinks, stats):
         if isinstance(layer, nn.Conv2d):
             return _Conv.apply(_cast(x), layer.weight, layer.bias, sinks, layer)
         if isinstance(layer, nn.Linear):
             return _Dense.apply(_cast(x), layer.weight, layer.bias, sinks)
+        if norms is not None and x.is_cuda and x.is_contiguous(memory_format=torch.channels_last):
+            return _JointNorm.apply(x, layer.weight, layer.bias, sinks, stats, layer, self._late)
         return _Norm.apply(x, layer.weight, layer.bias, sinks, stats, layer)
 
     @contextlib.contextmanager
@@ -150,10 +200,12 @@ class JointPasses(Passes):
         n = self._workers.n
         for buffer in self._workers._staged:
             buffer.zero_()
+        self._late.clear()
         with self._keeping_workers_apart():
             outputs = self._outputs_of(x).chunk(n)
             losses = torch.stack([self._loss_of_outputs(part, y) for part, y in zip(outputs, targets)])
             losses.sum().backward()
+        self._late.write()
         self.losses += losses.detach()
 
     # ---- passes ----------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 
 import contextlib
 import copy
+import importlib.util
 import io
 import json
 import os
@@ -38,6 +39,27 @@ if EXPERIMENTS.exists():
     from settings import DEFAULTS, complete
 
 TINY = {"width": 4, "batch": 8, "workers": 2, "epochs": 3, "precision": "fp32", "model": "resnet18"}
+
+# Values, gradients and statistics of norms.py beside PyTorch's, worker by worker.
+NORMS = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import norms
+torch.manual_seed(0)
+for workers, images, channels, size in ((4, 2, 16, 8), (3, 2, 70, 5), (2, 1, 3, 3), (1, 4, 130, 7)):
+    x = (torch.randn(workers * images, channels, size, size) * 2 + 3).contiguous(memory_format=torch.channels_last)
+    weight, bias, gradient = torch.randn(channels), torch.randn(channels), torch.randn_like(x)
+    out, stats = norms.forward(x, weight, bias, workers, 1e-5)
+    moved, sums = norms.backward(gradient, x, weight, stats)
+    for w in range(workers):
+        part, own, shift = (v.clone().requires_grad_() for v in (x.chunk(workers)[w], weight, bias))
+        mean, variance = torch.zeros(channels), torch.ones(channels)
+        expected = torch.nn.functional.batch_norm(part, mean, variance, own, shift, True, 1.0, 1e-5)
+        expected.backward(gradient.chunk(workers)[w])
+        for a, b in ((out.chunk(workers)[w], expected), (moved.chunk(workers)[w], part.grad), (sums[0][w], shift.grad), (sums[1][w], own.grad),
+                     (stats[0][w], mean), (stats[2][w], variance)):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+"""
 
 
 def write_cifar(folder):
@@ -268,6 +290,12 @@ class Trainings(unittest.TestCase):
                                        [[v for v in own if v.is_floating_point()] for own in together.state_dict()])
         self.assertFalse(joint.fits(nets.gpt(65)))
         self.assertFalse(joint.fits(torch.nn.Conv2d(4, 4, 3, groups=2)))
+
+    @unittest.skipUnless(importlib.util.find_spec("triton"), "Triton is not installed")
+    def test_norms_by_triton_are_those_of_each_worker(self):
+        """By Triton's interpreter, which needs no GPU."""
+        done = subprocess.run([sys.executable, "-c", NORMS, str(EXPERIMENTS)], env=dict(os.environ, TRITON_INTERPRET="1"), capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_segmentation_has_a_class_for_every_pixel(self):
         self.assertEqual(tuple(nets.PspNet(11, width=2)(torch.zeros(2, 3, 45, 60)).shape), (2, 11, 45, 60))
