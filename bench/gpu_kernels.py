@@ -58,8 +58,8 @@ def kernels(lines):
     return found
 
 
-def profile(program, recipe, n, seconds):
-    command = ["ncu", "--clock-control", "none", "--csv", "--metrics", ",".join(metric for metric, _ in WATCHED.values()), "-c", "40", program, "bench",
+def profile(program, recipe, n, calls, seconds):
+    command = ["ncu", "--clock-control", "none", "--csv", "--metrics", ",".join(metric for metric, _ in WATCHED.values()), "-c", str(calls), program, "bench",
                "--recipe", recipe, "--device", "cuda", "--n", str(n), "--seconds", "0.001", "--nonfinite", "zero", "--threads", str(len(os.sched_getaffinity(0)))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
@@ -84,9 +84,9 @@ def limit_of(row):
     if row["grid"] < FEW_BLOCKS:
         return "few blocks"
     waits = collections.OrderedDict()
-    for name, _, cycles in (part.partition(":") for part in row["stalls"].split()):
+    for name, _, cycles in (part.partition(":") for part in row.get("stalls", "").split()):
         waits.setdefault(STALLS[name], float(cycles))
-    return "waits: " + ", ".join(list(waits)[:2])
+    return "waits: " + ", ".join(list(waits)[:2]) if waits else "latency"
 
 
 def page():
@@ -107,6 +107,7 @@ def page():
 def main():
     parser = common_flags(__doc__, [recipe for recipe in TARGETS if recipe not in ("bf16", "ef+fp16")], 240)
     parser.add_argument("--n", type=int, default=LARGE)
+    parser.add_argument("--calls", type=int, default=40, help="calls of kernels that ncu watches, of each recipe; 24 have every kernel at least once [40]")
     parser.add_argument("--commit", help="what is measured, where there is no repository")
     options = parser.parse_args()
     if options.page:
@@ -118,7 +119,7 @@ def main():
         if time.monotonic() > end - 10:
             print(f"left out: {recipe}")
             continue
-        for row in profile(options.program, recipe, options.n, max(10, end - time.monotonic())):
+        for row in profile(options.program, recipe, options.n, options.calls, max(10, end - time.monotonic())):
             rows.append(row)
             numbers = dict({name: float(row[name]) for name in METRICS}, stalls=row["stalls"])
             print(f"{recipe:22} {row['kernel'][:32]:32} {numbers['us']:7.1f} {numbers['read_mb']:8.1f} {numbers['written_mb']:8.1f} {numbers['memory_percent']:6.0f}% "
