@@ -89,7 +89,8 @@ static tg_status acquire_space(tg_gpu_workspace *w, const tg_run *run, const tg_
     uint64_t scratch_len = need->coded ? tg_gpu_pack_scratch((uint32_t)chunks, n) : 0;
     /* A refused chunk leaves some of it unwritten, and kernels read it before the verdict reaches them. */
     TG_TRY(acquire_cleared(&w->scratch, gpu, scratch_len, why));
-    return tg_gpu_acquire(&w->staging, gpu, run->only_decodes ? 0 : staging_len(run->plan), why);
+    w->staging_len = run->only_decodes ? 0 : staging_len(run->plan);
+    return tg_gpu_acquire(&w->staging, gpu, w->staging_len, why);
 }
 
 /* Gradients are not clipped before the first step. */
@@ -388,16 +389,18 @@ static tg_status refuse_many(const tg_plan *plan, tg_detail *why)
     return TG_OK;
 }
 
-/* Space for the leader's chunks, which may be longer than those of the run that shares its workspace. */
+/* Space for chunks that may be longer than those of the run that shares its workspace: a leader's, or answers with all values. Leaves
+ * need none: there is space for those of plain values. */
 static tg_status extend_staging(const tg_run *run, tg_detail *why)
 {
     tg_gpu_workspace *w = run->work;
-    if (staging_len(run->plan) <= staging_len(run->parent->plan)) {
+    if (run->only_decodes || staging_len(run->plan) <= w->staging_len) {
         return TG_OK;
     }
     tg_gpu_release(run->gpu, w->staging);
     w->staging = NULL;
-    return tg_gpu_acquire(&w->staging, run->gpu, staging_len(run->plan), why);
+    w->staging_len = staging_len(run->plan);
+    return tg_gpu_acquire(&w->staging, run->gpu, w->staging_len, why);
 }
 
 static tg_status open_all(tg_run *run, tg_detail *why)
@@ -410,10 +413,11 @@ static tg_status open_all(tg_run *run, tg_detail *why)
         TG_TRY(acquire_workspace(run, why));
     } else {
         run->work = run->parent->work;
+        TG_TRY(extend_staging(run, why));
     }
     TG_TRY(tg_acquire(&run->stats, &run->allocator, plan->layout->unit_n, sizeof *run->stats, why));
     if (run->is_leader) {
-        return extend_staging(run, why);
+        return TG_OK;
     }
     uint64_t state_len = (plan->residual_n + run->pending_n) * sizeof(float);
     TG_TRY(acquire_cleared(&run->now, run->gpu, state_len, why));

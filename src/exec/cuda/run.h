@@ -90,12 +90,13 @@ typedef struct tg_gpu_workspace {
     tg_gpu_verdict expected_verdict;
     tg_view *host_views; /* host: space for the views of bodies, by chunk */
     uint64_t *leaves;    /* device: hashes of leaves */
-    uint8_t *staging;    /* device: chunks whose length is not known, each with space for its bound */
-    uint8_t *scratch;    /* device: of coded packs */
-    float *maxima;       /* device: of bins */
-    float *ones;         /* device: clips of units that have none */
-    double *norms;       /* device: sums of leaves of squares, where gradients are clipped */
-    uint32_t *known_n;   /* host: coordinates in a chunk that are known without a frame */
+    uint8_t *staging;    /* device: chunks whose length is not known, each with space for its bound; so many bytes: */
+    uint64_t staging_len;
+    uint8_t *scratch;  /* device: of coded packs */
+    float *maxima;     /* device: of bins */
+    float *ones;       /* device: clips of units that have none */
+    double *norms;     /* device: sums of leaves of squares, where gradients are clipped */
+    uint32_t *known_n; /* host: coordinates in a chunk that are known without a frame */
     uint32_t *known_n_device;
     uint64_t step;             /* that is encoded or decoded */
     tg_gpu_drawn *drawn;       /* host: of each group */
