@@ -121,6 +121,8 @@ const test_run test_runs[TEST_RUN_N] = {
     {"ef+sign", "shard"},
     {"dgc@0.05", "gather"},
     {"powersgd@2", NULL},
+    {"ef@again=fp16+adabins@20+sign@scale=meanmax", "shard"},
+    {"ef@again=fp32+topk@0.05", "shard"},
 };
 
 static void must_name(const test_world *w, uint32_t bad)

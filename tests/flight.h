@@ -35,7 +35,7 @@ void test_must_succeed(const test_flight *f);
 
 /* ---- what tests of steps in flight share --------------------------------------------------------------------------------- */
 
-enum { TEST_RUN_N = 19, TEST_RUN_TENSOR_N = 7 };
+enum { TEST_RUN_N = 21, TEST_RUN_TENSOR_N = 7 };
 
 typedef struct test_run {
     const char *recipe, *exchange;

@@ -15,6 +15,7 @@ const test_run test_hosts_runs[TEST_HOSTS_RUN_N] = {
     {"ef+fp4+rans", "shard"},
     {"dgc@0.05", "gather"},
     {"powersgd@2", NULL},
+    {"ef@again=fp16+topk@0.05", "shard"},
 };
 
 test_setup test_hosts_setup(size_t run)

@@ -4,7 +4,7 @@
 
 #include "flight.h"
 
-enum { TEST_HOSTS_RUN_N = 13 };
+enum { TEST_HOSTS_RUN_N = 14 };
 
 extern const test_run test_hosts_runs[TEST_HOSTS_RUN_N];
 

@@ -19,7 +19,8 @@ typedef struct tg_param {
     bool is_main;               /* set by a value without a name; at most one per part */
     double standard;
     const char *word; /* of a number: a name for the default, which is outside the range; NULL: none */
-    bool of_model;    /* read where tensors get their recipes, in which it has its default */
+    bool of_model;    /* read where tensors get their recipes, in which it has its default ... */
+    double of_tensor; /* ... unless it is this choice or a later one, which is the tensor's own; 0: none is */
 } tg_param;
 
 typedef struct tg_part {

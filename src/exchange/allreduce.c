@@ -71,7 +71,7 @@ static tg_status receive_lead(tg_exchange *x, tg_detail *why)
     uint32_t group = x->lane->group;
     tg_body_view *body = &c->bodies[group * c->group_bodies];
     body->chunks = c->views + c->view_first[group];
-    TG_TRY(tg_carrier_read(x, c, 0, x->lane->mail.root, c->leader, group, why));
+    TG_TRY(tg_carrier_read(x, c, c->codec, 0, x->lane->mail.root, c->leader, group, why));
     c->codec->executor->draw(c->codec->run, group, x->step.number);
     c->codec->executor->follow(c->codec->run, c->leader, group, body);
     return TG_OK;

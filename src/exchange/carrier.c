@@ -88,7 +88,7 @@ tg_status tg_carrier_buffers(void ***out, void **space, const tg_codec *codec, c
 /* Private averages, for frames that would be decoded twice otherwise: to check them, and to sum them when the step succeeds. */
 static tg_status acquire_averages(tg_carrier *c, const tg_allocator *a, tg_detail *why)
 {
-    if (!decodes_slowly(c->codec->plan)) {
+    if (!decodes_slowly(tg_carrier_reader(c)->plan)) {
         return TG_OK;
     }
     return tg_carrier_buffers(&c->averages, &c->average_space, c->codec, a, why);
@@ -116,6 +116,7 @@ static tg_status acquire_in(tg_carrier *c, tg_exchange *x, tg_detail *why)
         size_t *in_cap = &x->lanes[g].mail.in_cap;
         for (uint32_t cell = g * grid->slices; cell < (g + 1) * grid->slices; cell++) {
             *in_cap = larger(*in_cap, tg_frame_limit(codec, codec->plan, cell));
+            *in_cap = larger(*in_cap, tg_frame_limit(codec, tg_carrier_reader(c)->plan, cell));
         }
         if (c->leader != NULL) {
             *in_cap = larger(*in_cap, tg_frame_limit(codec, c->leader, g));
@@ -156,15 +157,54 @@ static tg_status plan_leader(tg_carrier *c, const tg_allocator *a, tg_detail *wh
     return c->codec->executor->lead == NULL ? TG_OK : c->codec->executor->lead(c->codec->run, c->leader, why);
 }
 
+/* Whether owners answer with all values of some tensors. All ranks know. */
+static bool answers_with_all(const tg_layout *l, const tg_protocol *by)
+{
+    bool any = false;
+    for (size_t u = 0; u < l->unit_n && by->answers != NULL && by->answer_has_feedback; u++) {
+        tg_recipe answer;
+        any = tg_recipe_answer(&answer, l->units[u].recipe) || any;
+    }
+    return any;
+}
+
+uint32_t tg_carrier_answer_planes(const tg_protocol *by, const tg_recipe *recipe)
+{
+    tg_recipe answer;
+    if (!by->answer_has_feedback) {
+        return 0;
+    }
+    (void)tg_recipe_answer(&answer, recipe);
+    return tg_recipe_feedback(&answer)->planes > 0 ? 1 : 0; /* of the part that replaces it in an answer */
+}
+
+/* What owners answer with, and what reads it. */
+static tg_status open_answers(tg_carrier *c, const tg_exchange *x, const tg_protocol *by, tg_detail *why)
+{
+    uint32_t slices = c->codec->grid->slices, slice = slices == 1 ? 0 : x->rank;
+    bool owns = by->answers != NULL && by->answers(x->rank), with_all = answers_with_all(c->codec->layout, by);
+    if (with_all) {
+        const tg_answer_purpose reads = {.slices = 1, .heeds_again = true, .only_decodes = true};
+        TG_TRY(tg_codec_make_answer(&c->reader, c->codec, &reads, why));
+    }
+    if (owns && with_all) {
+        const tg_answer_purpose averages = {.slice = slice, .slices = slices, .only_decodes = true};
+        TG_TRY(tg_codec_make_answer(&c->averager, c->codec, &averages, why));
+    }
+    if (owns) {
+        const tg_answer_purpose writes = {
+            .slice = slice, .slices = slices, .has_feedback = by->answer_has_feedback, .heeds_again = with_all};
+        TG_TRY(tg_codec_make_answer(&c->answer, c->codec, &writes, why));
+    }
+    return TG_OK;
+}
+
 static tg_status open_parts(tg_carrier *c, tg_exchange *x, const tg_protocol *by, tg_detail *why)
 {
     if (tg_carrier_follows(c->codec->layout)) {
         TG_TRY(plan_leader(c, &x->allocator, why));
     }
-    if (by->answers != NULL && by->answers(x->rank)) {
-        uint32_t slice = c->codec->grid->slices == 1 ? 0 : x->rank;
-        TG_TRY(tg_codec_make_answer(&c->answer, c->codec, slice, by->answer_has_feedback, why));
-    }
+    TG_TRY(open_answers(c, x, by, why));
     TG_TRY(acquire_out(c, &x->allocator, why));
     TG_TRY(acquire_answers(c, &x->allocator, why));
     return acquire_in(c, x, why);
@@ -200,6 +240,8 @@ void tg_carrier_close(tg_carrier *c, const tg_allocator *a)
     tg_release(a, c->framed);
     tg_release(a, c->frames);
     tg_codec_free(c->answer);
+    tg_codec_free(c->averager);
+    tg_codec_free(c->reader);
     tg_plan_free(c->leader, a);
     tg_grid_free(c->leader_grid, a);
     tg_release(a, c);

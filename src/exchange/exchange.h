@@ -175,6 +175,9 @@ typedef struct tg_votes {
 typedef struct tg_carrier {
     tg_codec *codec;  /* of this rank's gradients */
     tg_codec *answer; /* of the slice that this rank owns; NULL if it owns none */
+    /* Where owners answer with all values (again=): what averages the slice, if this rank owns one, and what reads answers. Else NULL:
+     * `answer` and `codec` do. */
+    tg_codec *averager, *reader;
     tg_grid *leader_grid;
     tg_plan *leader; /* of the indices of a step's leader; NULL if nothing follows one */
     uint8_t *out, *answer_out;
@@ -409,6 +412,20 @@ bool tg_carrier_follows(const tg_layout *l);
 tg_status tg_carrier_open_own(tg_exchange *x, const tg_options *opt, tg_detail *why) TG_CHECKED;
 void tg_carrier_close_own(tg_exchange *x);
 
+/* What reads answers; and what averages the slice that this rank owns, which it must. */
+static inline tg_codec *tg_carrier_reader(const tg_carrier *c)
+{
+    return c->reader != NULL ? c->reader : c->codec;
+}
+
+static inline const tg_codec *tg_carrier_averager(const tg_carrier *c)
+{
+    return c->averager != NULL ? c->averager : c->answer;
+}
+
+/* Numbers of state an element that an owner keeps by a protocol of tensors with a recipe. */
+uint32_t tg_carrier_answer_planes(const tg_protocol *by, const tg_recipe *recipe);
+
 /* The slice's cell of the group that is being worked on. */
 static inline uint32_t tg_carrier_cell(const tg_exchange *x, const tg_carrier *c, uint32_t slice)
 {
@@ -428,21 +445,22 @@ void tg_carrier_shape_slices(tg_exchange *x, const tg_carrier *c);
 void tg_carrier_shape_answers(tg_exchange *x, const tg_carrier *c);
 void tg_carrier_shape_server(tg_exchange *x, const tg_carrier *c, uint8_t *frame, bool answers);
 
-/* owners.c: checks the frame from rank p as body `number` of the group. The sentence on failure names p. */
-tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t cell,
-                          tg_detail *why) TG_CHECKED;
+/* owners.c: checks the frame from rank p by a codec as body `number` of the group. The sentence on failure names p. */
+tg_status tg_carrier_read(tg_exchange *x, const tg_carrier *c, tg_codec *codec, size_t number, uint32_t p,
+                          const tg_plan *plan, uint32_t cell, tg_detail *why) TG_CHECKED;
 
 /* Frames of one slice from ranks [from, to), which are bodies of the same numbers; their views begin at `views` of the group's. */
 typedef struct tg_arrived {
+    tg_codec *codec; /* that reads them */
     uint32_t slice, from, to;
     size_t views;
 } tg_arrived;
 
-/* owners.c: sums frames to a sink that is private, with a run of the codec or of its answer, and checks them on the way. */
+/* owners.c: sums frames to a sink that is private, with the codec's run or that of the averager, and checks them on the way. */
 tg_status tg_carrier_sum(tg_exchange *x, tg_carrier *c, tg_run *run, const tg_arrived *a, const tg_sink *sink,
                          tg_detail *why) TG_CHECKED;
 
-/* owners.c: the same by the codec's run and without a wait, if the executor can (exec.h, sum_later). False: it cannot. */
+/* owners.c: the same by the codec's own run and without a wait, if the executor can (exec.h, sum_later). False: it cannot. */
 bool tg_carrier_sum_later(tg_exchange *x, tg_carrier *c, const tg_arrived *a, const tg_sink *sink) TG_CHECKED;
 
 /* owners.c: whether frames of all ranks are added to private sums of the executor as they arrive. */

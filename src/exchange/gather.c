@@ -47,7 +47,7 @@ static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 
 static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    tg_arrived all = {.to = x->world};
+    tg_arrived all = {.codec = x->codec, .to = x->world};
     (void)round;
     return tg_carrier_receive(x, x->carrier, &all, why);
 }

@@ -58,12 +58,12 @@ static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
     const tg_hosts *h = x->own;
     bool is_leader = x->rank == 0;
     if (is_leader && round == 0) {
-        tg_arrived all = {.to = x->world};
+        tg_arrived all = {.codec = x->codec, .to = x->world};
         tg_sink sink = {.averages = h->means, .divisor = (float)x->world};
         return tg_carrier_sum(x, x->carrier, x->codec->run, &all, &sink, why);
     }
     if ((!is_leader || h->is_lossy) && round == 1) {
-        tg_arrived one = {.to = 1};
+        tg_arrived one = {.codec = x->codec, .to = 1};
         return tg_carrier_receive(x, x->carrier, &one, why);
     }
     return TG_OK;

@@ -167,7 +167,7 @@ static tg_status send_factors(tg_exchange *x, tg_carrier *c, void *const *factor
 /* Averages the factors of all ranks to where this rank's own were. */
 static tg_status average_factors(tg_exchange *x, tg_carrier *c, void *const *factors, tg_detail *why)
 {
-    const tg_arrived all = {.to = x->world};
+    const tg_arrived all = {.codec = c->codec, .to = x->world};
     const tg_sink sink = {.averages = factors, .divisor = (float)x->world};
     return tg_carrier_sum(x, c, c->codec->run, &all, &sink, why);
 }

@@ -60,20 +60,20 @@ static tg_body_view *bodies_of(const tg_exchange *x, const tg_carrier *c)
     return c->bodies + x->lane->group * c->group_bodies;
 }
 
-tg_status tg_carrier_read(tg_exchange *x, tg_carrier *c, size_t number, uint32_t p, const tg_plan *plan, uint32_t cell,
-                          tg_detail *why)
+tg_status tg_carrier_read(tg_exchange *x, const tg_carrier *c, tg_codec *codec, size_t number, uint32_t p,
+                          const tg_plan *plan, uint32_t cell, tg_detail *why)
 {
     tg_message message = tg_exchange_received(x, p);
     tg_expected expected = {.plan = plan, .slice = cell, .check_author = true, .rank = p, .step = x->step.number};
     tg_detail reason = {""};
     tg_status status =
-        tg_frame_read(&bodies_of(x, c)[number], NULL, c->codec, &expected, message.data, message.len, &reason);
+        tg_frame_read(&bodies_of(x, c)[number], NULL, codec, &expected, message.data, message.len, &reason);
     return status == TG_OK ? TG_OK : tg_fail(status, why, "from rank %u: %.200s", tg_job_rank(x, p), reason.text);
 }
 
 static tg_expected expect(const tg_exchange *x, const tg_carrier *c, const tg_arrived *a, uint32_t p)
 {
-    return (tg_expected){.plan = c->codec->plan,
+    return (tg_expected){.plan = a->codec->plan,
                          .slice = tg_carrier_cell(x, c, a->slice),
                          .check_author = true,
                          .rank = p,
@@ -96,7 +96,7 @@ static void place_frames(const tg_exchange *x, const tg_carrier *c, const tg_arr
 static tg_status check_frames(tg_exchange *x, tg_carrier *c, const tg_arrived *a, tg_detail *why)
 {
     for (uint32_t p = a->from; p < a->to; p++) {
-        TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, tg_carrier_cell(x, c, a->slice), why));
+        TG_TRY(tg_carrier_read(x, c, a->codec, p, p, a->codec->plan, tg_carrier_cell(x, c, a->slice), why));
     }
     return TG_OK;
 }
@@ -111,13 +111,13 @@ static tg_status check_and_keep(tg_exchange *x, tg_carrier *c, const tg_arrived 
         if (x->protocol->sums_all && p == x->rank) {
             tg_message own = tg_exchange_received(x, p);
             tg_expected expected = expect(x, c, a, p);
-            TG_TRY(tg_frame_recall(&bodies[p], c->codec, &expected, own.data, own.len, why));
+            TG_TRY(tg_frame_recall(&bodies[p], a->codec, &expected, own.data, own.len, why));
         } else {
             bodies[p].keeps = x->protocol->sums_all ? 1 + (p + x->world - x->rank) % x->world : 1;
-            TG_TRY(tg_carrier_read(x, c, p, p, c->codec->plan, cell, why));
+            TG_TRY(tg_carrier_read(x, c, a->codec, p, p, a->codec->plan, cell, why));
         }
         if (tg_carrier_adds(x, c) && (p != x->rank || !adds_own_first(x, c))) {
-            c->codec->executor->add(c->codec->run, cell, &bodies[p], p == a->from);
+            a->codec->executor->add(a->codec->run, cell, &bodies[p], p == a->from);
         }
     }
     return TG_OK;
@@ -131,7 +131,7 @@ bool tg_carrier_adds(const tg_exchange *x, const tg_carrier *c)
 /* Sums frames; false: one of them is bad. */
 static bool sum_frames(const tg_exchange *x, tg_carrier *c, tg_run *run, const tg_arrived *a, const tg_sink *sink)
 {
-    tg_codec *codec = c->codec;
+    tg_codec *codec = a->codec;
     tg_body_view *bodies = bodies_of(x, c);
     for (uint32_t p = a->from; p < a->to; p++) {
         tg_message message = tg_exchange_received(x, p);
@@ -152,7 +152,7 @@ static bool sum_frames(const tg_exchange *x, tg_carrier *c, tg_run *run, const t
 
 bool tg_carrier_sum_later(tg_exchange *x, tg_carrier *c, const tg_arrived *a, const tg_sink *sink)
 {
-    tg_codec *codec = c->codec;
+    tg_codec *codec = a->codec;
     tg_body_view *bodies = bodies_of(x, c);
     if (codec->executor->sum_later == NULL || codec->plan->nonfinite == TG_NONFINITE_ERROR || codec->plan->has_draws) {
         return false;
@@ -187,7 +187,7 @@ tg_status tg_carrier_receive(tg_exchange *x, tg_carrier *c, const tg_arrived *a,
         return check_and_keep(x, c, a, why);
     }
     tg_sink sink = {.averages = c->averages, .divisor = (float)(a->to - a->from)};
-    return tg_carrier_sum(x, c, c->codec->run, a, &sink, why);
+    return tg_carrier_sum(x, c, a->codec->run, a, &sink, why);
 }
 
 /* ---- owners ----------------------------------------------------------------------------------------------------------- */
@@ -201,7 +201,9 @@ tg_status tg_owners_suit(const tg_layout *layout, tg_detail *why)
             return tg_fail(TG_E_RECIPE, why, "'%s' with coords=shared follows a leader, which only allreduce can",
                            name);
         }
-        if (tg_recipe_select(recipe)->by == TG_BY_SEED &&
+        tg_recipe answer;
+        bool has_all = tg_recipe_answer(&answer, recipe);
+        if (!has_all && tg_recipe_select(recipe)->by == TG_BY_SEED &&
             recipe->value[TG_STAGE_select][TG_SELECT_COORDS] == TG_COORDS_OWN) {
             return tg_fail(TG_E_RECIPE, why,
                            "'%s' with coords=own goes by gather: an owner's own random coordinates would drop the sum",
@@ -232,9 +234,9 @@ tg_status tg_owners_average(tg_exchange *x, tg_carrier *c, tg_detail *why)
     if (c->answer == NULL) {
         return TG_OK;
     }
-    tg_arrived all = {.slice = c->answer->plan->slice, .to = x->world};
+    tg_arrived all = {.codec = c->codec, .slice = c->answer->plan->slice, .to = x->world};
     tg_sink sink = {.flat = c->mean, .divisor = (float)x->world};
-    return tg_carrier_sum(x, c, c->answer->run, &all, &sink, why);
+    return tg_carrier_sum(x, c, tg_carrier_averager(c)->run, &all, &sink, why);
 }
 
 tg_status tg_owners_answer(tg_exchange *x, tg_carrier *c, tg_detail *why)
@@ -257,7 +259,7 @@ tg_status tg_owners_receive_answers(tg_exchange *x, tg_carrier *c, tg_detail *wh
     const tg_grid *grid = c->codec->grid;
     for (uint32_t s = 0; s < grid->slices; s++) {
         size_t views = grid->first[tg_carrier_cell(x, c, s)] - grid->first[tg_carrier_cell(x, c, 0)];
-        tg_arrived one = {.slice = s, .from = s, .to = s + 1, .views = views};
+        tg_arrived one = {.codec = tg_carrier_reader(c), .slice = s, .from = s, .to = s + 1, .views = views};
         TG_TRY(tg_carrier_receive(x, c, &one, why));
     }
     return TG_OK;
@@ -265,7 +267,7 @@ tg_status tg_owners_receive_answers(tg_exchange *x, tg_carrier *c, tg_detail *wh
 
 void tg_owners_deliver(const tg_carrier *c, uint32_t group, void *const *grads)
 {
-    tg_codec *codec = c->codec;
+    tg_codec *codec = tg_carrier_reader(c);
     tg_sink sink = {.averages = grads, .divisor = 1.0f};
     const tg_body_view *bodies = c->bodies + group * c->group_bodies;
     if (c->averages != NULL) {

@@ -46,8 +46,44 @@ static bool sends_all(const tg_layout *layout)
     return true;
 }
 
-/* `again`: owners may encode averages again. */
-static const tg_protocol *preference(const tg_layout *layout, bool again, uint32_t world)
+/* Bytes of the values of a unit in frames, or in answers, by a recipe; 0: they depend on the gradients. */
+static uint64_t values_len(const tg_unit *unit, const tg_recipe *recipe)
+{
+    tg_format f = tg_recipe_format(recipe);
+    bool is_known = tg_recipe_select(recipe)->by == TG_BY_NOTHING && !f.coded;
+    return is_known ? tg_side_len(&f, unit->n) + tg_symbols_len(&f, unit->n) : 0;
+}
+
+/* Whether owners that answer with all values send less than gather, if that is known: (F + A) / world against F, with F bytes a frame and
+ * A of all answers. */
+static bool answers_pay(const tg_layout *layout, uint32_t world)
+{
+    double frame_len = 0, answers_len = 0;
+    for (size_t u = 0; u < layout->unit_n; u++) {
+        const tg_unit *unit = &layout->units[u];
+        tg_recipe answer;
+        (void)tg_recipe_answer(&answer, unit->recipe);
+        uint64_t len = values_len(unit, unit->recipe);
+        if (len == 0 && unit->n > 0) {
+            return false;
+        }
+        frame_len += (double)len;
+        answers_len += (double)values_len(unit, &answer);
+    }
+    return frame_len + answers_len < (double)world * frame_len;
+}
+
+/* Whether owners should average and answer, as `again` allows it. */
+static bool prefers_owners(const tg_layout *layout, int again, uint32_t world)
+{
+    switch (again) {
+    case TG_AGAIN_YES: return world >= OWNED_FROM;
+    case TG_AGAIN_NO: return false;
+    default: return answers_pay(layout, world);
+    }
+}
+
+static const tg_protocol *preference(const tg_layout *layout, int again, uint32_t world)
 {
     if (tg_layout_exchange(layout) != NULL) {
         return tg_protocol_named(tg_layout_exchange(layout));
@@ -55,7 +91,7 @@ static const tg_protocol *preference(const tg_layout *layout, bool again, uint32
     if (tg_protocol_allreduce.suits(layout, NULL) == TG_OK && !(world == 2 && sends_all(layout))) {
         return &tg_protocol_allreduce;
     }
-    if (((again && world >= OWNED_FROM) || tg_protocol_gather.suits(layout, NULL) != TG_OK) &&
+    if ((prefers_owners(layout, again, world) || tg_protocol_gather.suits(layout, NULL) != TG_OK) &&
         tg_protocol_shard.suits(layout, NULL) == TG_OK) {
         return &tg_protocol_shard;
     }

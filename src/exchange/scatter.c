@@ -92,7 +92,7 @@ static tg_status send(tg_exchange *x, uint32_t round, tg_detail *why)
 
 static tg_status receive(tg_exchange *x, uint32_t round, tg_detail *why)
 {
-    tg_arrived all = {.slice = x->rank, .to = x->world};
+    tg_arrived all = {.codec = x->codec, .slice = x->rank, .to = x->world};
     tg_sink sink = {.averages = x->own, .divisor = x->step.divisor};
     (void)round;
     if (tg_carrier_sum_later(x, x->carrier, &all, &sink)) {

@@ -2,10 +2,9 @@
  * a rank that has failed knows how much the others wait for. */
 #include "exchange/exchange.h"
 
-/* Fills in the lengths of the group's frames, one a slice. False: they depend on gradients. */
-static bool know_lengths(const tg_exchange *x, const tg_carrier *c)
+/* Fills in the lengths of the group's frames by a codec, one a slice. False: they depend on gradients. */
+static bool know_lengths(const tg_exchange *x, const tg_carrier *c, const tg_codec *codec)
 {
-    const tg_codec *codec = c->codec;
     for (uint32_t s = 0; s < codec->grid->slices; s++) {
         uint64_t body_len = 0;
         if (!codec->executor->length(&body_len, codec->run, tg_carrier_cell(x, c, s), x->step.number)) {
@@ -30,7 +29,7 @@ static void expect_message(const tg_exchange *x, uint32_t p, uint8_t *at, uint64
 void tg_carrier_shape_gather(tg_exchange *x, const tg_carrier *c)
 {
     x->lane->mail.kind = TG_ALLGATHERV;
-    x->lane->mail.is_known = know_lengths(x, c);
+    x->lane->mail.is_known = know_lengths(x, c, c->codec);
     for (uint32_t p = 0; p < x->world && x->lane->mail.is_known; p++) {
         expect_message(x, p, c->frames[tg_carrier_cell(x, c, 0)], c->known[0], c->known[0]);
     }
@@ -39,7 +38,7 @@ void tg_carrier_shape_gather(tg_exchange *x, const tg_carrier *c)
 void tg_carrier_shape_slices(tg_exchange *x, const tg_carrier *c)
 {
     x->lane->mail.kind = TG_ALLTOALLV;
-    x->lane->mail.is_known = know_lengths(x, c);
+    x->lane->mail.is_known = know_lengths(x, c, c->codec);
     for (uint32_t p = 0; p < x->world && x->lane->mail.is_known; p++) {
         expect_message(x, p, c->frames[tg_carrier_cell(x, c, p)], c->known[p], c->known[x->rank]);
     }
@@ -48,7 +47,7 @@ void tg_carrier_shape_slices(tg_exchange *x, const tg_carrier *c)
 void tg_carrier_shape_answers(tg_exchange *x, const tg_carrier *c)
 {
     x->lane->mail.kind = TG_ALLGATHERV;
-    x->lane->mail.is_known = know_lengths(x, c);
+    x->lane->mail.is_known = know_lengths(x, c, tg_carrier_reader(c));
     for (uint32_t p = 0; p < x->world && x->lane->mail.is_known; p++) {
         expect_message(x, p, c->answers[x->lane->group], c->known[x->rank], c->known[p]);
     }
@@ -57,7 +56,7 @@ void tg_carrier_shape_answers(tg_exchange *x, const tg_carrier *c)
 void tg_carrier_shape_server(tg_exchange *x, const tg_carrier *c, uint8_t *frame, bool answers)
 {
     x->lane->mail.kind = answers ? TG_BROADCAST : TG_GATHERV;
-    x->lane->mail.is_known = know_lengths(x, c);
+    x->lane->mail.is_known = know_lengths(x, c, answers ? tg_carrier_reader(c) : c->codec);
     for (uint32_t p = 0; p < x->world && x->lane->mail.is_known; p++) {
         bool sends = answers ? x->rank == 0 : p == 0, receives = answers ? p == 0 : x->rank == 0;
         expect_message(x, p, frame, sends ? c->known[0] : 0, receives ? c->known[0] : 0);

@@ -1,5 +1,6 @@
 /* Shard: each rank owns a slice of every unit, averages it for all, and answers with it encoded once more. What the answer
- * loses stays in the owner's own residual. A rank sends about twice its frame's size however many ranks there are.
+ * loses stays in the owner's own residual. A rank sends about twice its frame's size however many ranks there are. With again=fp16,
+ * bf16 or fp32 the answer has all values, so that no owner chooses a second time.
  *
  *                 rank 0          rank 1          rank 2
  *     send 0      A0 A1 A2        B0 B1 B2        C0 C1 C2       each has encoded its gradient in slices

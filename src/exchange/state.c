@@ -209,8 +209,8 @@ static uint64_t expected_answer(const tg_exchange *x, const tg_protocol *by, uin
     uint64_t n = 0;
     for (size_t u = 0; u < x->codec->layout->unit_n; u++) {
         const tg_unit *unit = &x->codec->layout->units[u];
-        bool answers = by->answers != NULL && by->answers(rank) && by->answer_has_feedback;
-        if (answers && tg_recipe_feedback(unit->recipe)->planes > 0) {
+        bool answers = by->answers != NULL && by->answers(rank);
+        if (answers && tg_carrier_answer_planes(by, unit->recipe) > 0) {
             uint32_t slice = slices == 1 ? 0 : rank;
             n += tg_slice_start(unit->n, slice + 1, slices) - tg_slice_start(unit->n, slice, slices);
         }
@@ -334,7 +334,7 @@ static void move_answer(const tg_exchange *x, const state *from)
     uint64_t at = 0; /* in what the old owner kept */
     for (size_t i = 0; to.codec != NULL && i < x->codec->layout->unit_n; i++) {
         const tg_unit_plan *u = &to.codec->plan->units[i];
-        if (u->planes == 0) {
+        if (tg_carrier_answer_planes(from->by, u->unit->recipe) == 0) {
             continue;
         }
         uint64_t lo = tg_slice_start(u->unit->n, slice, slices), hi = tg_slice_start(u->unit->n, slice + 1, slices);

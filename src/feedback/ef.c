@@ -4,7 +4,8 @@
 #include "kernels/kernels.h"
 
 static const char *const small[] = {"own", "same", "fp16", "bf16", "fp8", NULL};
-static const char *const again[] = {"yes", "no", NULL};
+
+const char *const tg_again_choices[] = {"yes", "no", "fp32", "fp16", "bf16", NULL};
 
 static const tg_param params[] = {
     {.name = "decay",
@@ -18,11 +19,7 @@ static const tg_param params[] = {
                      .choices = small,
                      .standard = TG_SMALL_OWN,
                      .of_model = true},
-    [TG_EF_AGAIN] = {.name = "again",
-                     .summary = "whether owners may encode averages again, with residuals of their own (shard); no: "
-                                "frames are gathered",
-                     .choices = again,
-                     .of_model = true},
+    TG_AGAIN_PARAM,
 };
 
 static bool add_residual(float *u, float *also, const float *g, const tg_residual_view *m, const double *p, size_t n,

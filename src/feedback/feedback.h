@@ -51,10 +51,23 @@ typedef struct tg_feedback_part {
 
 extern const tg_feedback_part tg_feedback_ef;
 
-/* Parameters of `ef` for a whole model: how tensors travel that are exempt otherwise (choices after TG_SMALL_SAME are names of
- * quantizers), and whether owners may encode averages again. */
-enum { TG_EF_SMALL = 1, TG_EF_AGAIN = 2 };
+/* A parameter of `ef` for a whole model: how tensors travel that are exempt otherwise. Choices after TG_SMALL_SAME are names of
+ * quantizers. */
+enum { TG_EF_SMALL = 1 };
 enum { TG_SMALL_OWN = 0, TG_SMALL_SAME = 1 };
-enum { TG_AGAIN_YES = 0, TG_AGAIN_NO = 1 };
+
+/* How owners answer with an average: by the recipe again, with a residual of their own; not at all, since frames are gathered; or with
+ * all values, by the quantizer of that name, so that nothing is chosen again. The first two are of the model. */
+enum { TG_AGAIN_YES, TG_AGAIN_NO, TG_AGAIN_FP32, TG_AGAIN_FP16, TG_AGAIN_BF16 };
+
+extern const char *const tg_again_choices[]; /* ef.c */
+
+#define TG_AGAIN_PARAM                                                                                             \
+    {                                                                                                              \
+        .name = "again",                                                                                           \
+        .summary = "whether owners encode averages by the recipe again, with residuals of their own (shard); no: " \
+                   "frames are gathered; fp32, fp16, bf16: owners answer with all values",                         \
+        .choices = tg_again_choices, .of_model = true, .of_tensor = TG_AGAIN_FP32                                  \
+    }
 
 #endif

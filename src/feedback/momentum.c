@@ -21,6 +21,7 @@ static const tg_param params[] = {
      .lowest = 0,
      .highest = 1e30,
      .standard = 0},
+    TG_AGAIN_PARAM,
 };
 
 static double norm_max(const double *p)

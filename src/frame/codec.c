@@ -127,7 +127,7 @@ tg_status tg_codec_make(tg_codec **out, tg_layout *layout, const tg_codec_purpos
     return finish(out, c, set_up(c, purpose, opt, why));
 }
 
-tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice, bool has_feedback, tg_detail *why)
+tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, const tg_answer_purpose *purpose, tg_detail *why)
 {
     tg_codec *c = NULL;
     TG_TRY(tg_acquire(&c, &parent->allocator, 1, sizeof *c, why));
@@ -142,14 +142,16 @@ tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice,
     c->hashes = parent->hashes;
     c->bodies = parent->bodies;
     c->front = parent->front;
-    const tg_purpose purpose = {.holds = parent->plan->holds,
-                                .slice = slice,
-                                .slices = parent->grid->slices,
+    c->only_decodes = purpose->only_decodes;
+    const tg_purpose of_plan = {.holds = parent->plan->holds,
+                                .slice = purpose->slice,
+                                .slices = purpose->slices,
                                 .rank = parent->plan->rank,
                                 .nonfinite = parent->plan->nonfinite,
                                 .is_answer = true,
-                                .has_feedback = has_feedback};
-    return finish(out, c, open_plan(c, &purpose, 0, 0, why));
+                                .has_feedback = purpose->has_feedback,
+                                .heeds_again = purpose->heeds_again};
+    return finish(out, c, open_plan(c, &of_plan, 0, 0, why));
 }
 
 tg_status tg_codec_new(tg_codec **out, const char *recipe, const tg_tensor *tensors, size_t tensor_n,

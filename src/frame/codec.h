@@ -42,9 +42,17 @@ tg_status tg_codec_layout(tg_layout **out, const char *recipe, const tg_tensor *
 tg_status tg_codec_make(tg_codec **out, tg_layout *layout, const tg_codec_purpose *purpose, const tg_options *opt,
                         tg_detail *why) TG_CHECKED;
 
-/* A codec for one slice of `parent`, which must outlive it: how an owner answers with a mean. It sends the coordinates that
- * the parent has drawn or was given, and applies no gain. Both share one workspace, so only one of them works at a time. */
-tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, uint32_t slice, bool has_feedback,
+/* What a codec for answers is for. */
+typedef struct tg_answer_purpose {
+    uint32_t slice, slices; /* its domain, as in tg_purpose */
+    bool has_feedback, heeds_again;
+    bool only_decodes;
+} tg_answer_purpose;
+
+/* A codec for a slice of `parent`, which must outlive it, or for all of it: how an owner answers with a mean, and how that is read. It
+ * sends the coordinates that the parent has drawn or was given, and applies no gain. Both share one workspace, so only one of them
+ * works at a time. */
+tg_status tg_codec_make_answer(tg_codec **out, tg_codec *parent, const tg_answer_purpose *purpose,
                                tg_detail *why) TG_CHECKED;
 
 /* Refuses missing gradients: NULL, or NULL for a tensor that has elements; and gradients, or a frame, which may be NULL, that are not

@@ -91,9 +91,8 @@ static tg_route_id dense_route(const tg_unit_plan *u)
     return f->bucket_n != 0 && f->bucket_n <= TG_BIN_MAX && f->head_len == 0 ? TG_ROUTE_BUCKETS : TG_ROUTE_FITTED;
 }
 
-static tg_route_id route_of(const tg_plan *plan, const tg_unit_plan *u)
+static tg_route_id route_of(const tg_plan *plan, const tg_unit_plan *u, bool is_led)
 {
-    bool is_led = tg_recipe_follows_leader(u->unit->recipe);
     if ((plan->holds & TG_HAS_VALUES) == 0) {
         return is_led ? TG_ROUTE_LEADER : TG_ROUTE_NONE;
     }
@@ -125,11 +124,12 @@ static void draw_signs(tg_unit_plan *u, uint64_t seed)
     }
 }
 
-static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit, bool has_feedback)
+static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit, const tg_recipe *recipe,
+                      bool has_feedback)
 {
     u->unit = unit;
-    u->stages = resolve_stages(unit->recipe, plan->is_answer);
-    u->format = tg_recipe_format(unit->recipe);
+    u->stages = resolve_stages(recipe, plan->is_answer);
+    u->format = tg_recipe_format(recipe);
     draw_signs(u, plan->layout->seed);
     u->lo = tg_slice_start(unit->n, plan->slice, plan->slices);
     u->hi = tg_slice_start(unit->n, plan->slice + 1, plan->slices);
@@ -141,10 +141,10 @@ static void plan_unit(tg_unit_plan *u, const tg_plan *plan, const tg_unit *unit,
     if (u->stages.quantize->exchange != NULL) {
         return; /* travels by an exchange of its own */
     }
-    u->coordinates = coordinates_of(unit->recipe, &u->stages, plan->holds);
+    u->coordinates = coordinates_of(recipe, &u->stages, plan->holds);
     u->values = values_of(u);
     u->verbatim = u->coordinates == TG_AT_EVERY && travels_verbatim(plan, u);
-    u->route = route_of(plan, u);
+    u->route = route_of(plan, u, tg_recipe_follows_leader(recipe));
     u->header_len = header_len_of(plan, u);
     u->presums = u->route == TG_ROUTE_LISTED && u->planes > 0 && u->stages.feedback->update_state == NULL;
 }
@@ -199,9 +199,12 @@ static tg_status place_fits(tg_plan *plan, const tg_allocator *a, tg_detail *why
     return TG_OK;
 }
 
-static tg_status acquire_tables(tg_plan *plan, const tg_allocator *a, tg_detail *why)
+static tg_status acquire_tables(tg_plan *plan, bool heeds_again, const tg_allocator *a, tg_detail *why)
 {
     const tg_grid *grid = plan->grid;
+    if (heeds_again) {
+        TG_TRY(tg_acquire(&plan->recipes, a, plan->layout->unit_n, sizeof *plan->recipes, why));
+    }
     TG_TRY(tg_acquire(&plan->units, a, plan->layout->unit_n, sizeof *plan->units, why));
     TG_TRY(tg_acquire(&plan->header_at, a, grid->first[grid->cells], sizeof *plan->header_at, why));
     return tg_acquire(&plan->headers_len, a, grid->cells, sizeof *plan->headers_len, why);
@@ -220,14 +223,19 @@ tg_status tg_plan_new(tg_plan **out, const tg_layout *layout, const tg_grid *gri
                       .rank = purpose->rank,
                       .nonfinite = purpose->nonfinite,
                       .is_answer = purpose->is_answer};
-    tg_status status = acquire_tables(plan, a, why);
+    tg_status status = acquire_tables(plan, purpose->heeds_again, a, why);
     if (status != TG_OK) {
         tg_plan_free(plan, a);
         return status;
     }
     for (size_t i = 0; i < layout->unit_n; i++) {
         tg_unit_plan *u = &plan->units[i];
-        plan_unit(u, plan, &layout->units[i], purpose->has_feedback);
+        const tg_recipe *recipe = layout->units[i].recipe;
+        if (plan->recipes != NULL) {
+            (void)tg_recipe_answer(&plan->recipes[i], recipe);
+            recipe = &plan->recipes[i];
+        }
+        plan_unit(u, plan, &layout->units[i], recipe, purpose->has_feedback);
         u->flat_at = plan->flat_n;
         plan->flat_n += u->hi - u->lo;
         u->residual_at = plan->residual_n;
@@ -253,6 +261,7 @@ void tg_plan_free(tg_plan *plan, const tg_allocator *a)
         tg_release(a, plan->headers_len);
         tg_release(a, plan->header_at);
         tg_release(a, plan->units);
+        tg_release(a, plan->recipes);
         tg_release(a, plan);
     }
 }

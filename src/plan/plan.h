@@ -101,6 +101,7 @@ typedef struct tg_plan {
     uint64_t *header_at;    /* of each chunk of the grid: where its header is in the body of its cell */
     uint64_t *headers_len;  /* of each cell: of all headers, which its body begins with */
     uint64_t *fit_at;       /* of each chunk of the grid: where its fit is in the residual state; NULL: none is kept */
+    tg_recipe *recipes;     /* of units, by which owners answer with a mean; NULL: the units' own */
     unsigned holds;         /* what frames hold */
     uint32_t slice, slices; /* the domain: slice 0 of 1 is the whole model */
     uint32_t rank;          /* named in frames; random rounding and own coordinates are drawn for it */
@@ -122,6 +123,7 @@ typedef struct tg_purpose {
     tg_nonfinite nonfinite;
     bool is_answer;
     bool has_feedback; /* false: residuals are not kept, whatever the recipe says */
+    bool heeds_again;  /* an answer: by tg_recipe_answer */
 } tg_purpose;
 
 /* Layout and grid must outlive the plan. */

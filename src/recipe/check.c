@@ -72,6 +72,11 @@ static tg_status check_quantizer(const tg_recipe *r, tg_detail *why)
 static tg_status check_own_exchange(const tg_recipe *r, const bool *named, tg_detail *why)
 {
     const tg_quantize_part *quantize = tg_recipe_quantize(r);
+    tg_recipe answer;
+    if (tg_recipe_answer(&answer, r)) {
+        return tg_fail(TG_E_RECIPE, why, "'%s' has an exchange of its own, in which no owner answers with all values",
+                       quantize->part.name);
+    }
     bool names_pack = named[TG_STAGE_index] || named[TG_STAGE_symbol];
     if (quantize->needs_leader) {
         bool is_topk = r->part[TG_STAGE_select] == &tg_select_topk.part;

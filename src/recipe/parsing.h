@@ -51,6 +51,9 @@ void tg_recipe_set_part(tg_recipe *recipe, tg_stage stage, const tg_part *part);
 /* recipe.c: a parameter's value by its name; 0 if the part has no such parameter. */
 double tg_recipe_value(const tg_recipe *recipe, tg_stage stage, const char *name);
 
+/* recipe.c: sets a parameter by its name, if the part has it. */
+void tg_recipe_set_value(tg_recipe *recipe, tg_stage stage, const char *name, double value);
+
 /* recipe.c: whether `rans` in the recipe also codes the index gaps. */
 bool tg_recipe_has_rans_indices(const tg_recipe *recipe);
 

@@ -59,6 +59,7 @@ static tg_recipe exempt_recipe(const tg_recipe *wanted, tg_dtype dtype)
     if (feedback->also_dense) {
         r.part[TG_STAGE_feedback] = wanted->part[TG_STAGE_feedback];
         memcpy(r.value[TG_STAGE_feedback], wanted->value[TG_STAGE_feedback], sizeof wanted->value[TG_STAGE_feedback]);
+        tg_recipe_set_value(&r, TG_STAGE_feedback, "again", TG_AGAIN_YES); /* the answer is as plain as it is */
     }
     if (feedback == &tg_feedback_ef && wanted->value[TG_STAGE_feedback][TG_EF_SMALL] > TG_SMALL_SAME) {
         const char *name =
@@ -81,11 +82,11 @@ void tg_policy_inside(char out[TG_RECIPE_CAP], const char *recipe)
     tg_recipe_write_inside(out, &wanted);
 }
 
-bool tg_policy_again(const char *recipe)
+int tg_policy_again(const char *recipe)
 {
     tg_recipe wanted;
     bool is_read = tg_recipe_parse(&wanted, recipe, NULL) == TG_OK;
-    return !is_read || (int)tg_recipe_value(&wanted, TG_STAGE_feedback, "again") == TG_AGAIN_YES;
+    return is_read ? (int)tg_recipe_value(&wanted, TG_STAGE_feedback, "again") : TG_AGAIN_YES;
 }
 
 tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tensor *tensors, size_t tensor_n,

@@ -8,8 +8,8 @@
 tg_status tg_policy_apply(tg_recipe *recipes, const char *recipe, const tg_tensor *tensors, size_t tensor_n,
                           const tg_options *opt, tg_detail *why) TG_CHECKED;
 
-/* Whether owners may encode averages again, as a recipe says (again= of `ef`). */
-bool tg_policy_again(const char *recipe);
+/* What a recipe says of owners' answers (again=): one of TG_AGAIN_YES, ... */
+int tg_policy_again(const char *recipe);
 
 /* The recipe inside hosts. */
 void tg_policy_inside(char out[TG_RECIPE_CAP], const char *recipe);

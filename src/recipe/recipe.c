@@ -31,6 +31,14 @@ double tg_recipe_value(const tg_recipe *r, tg_stage stage, const char *name)
     return 0.0;
 }
 
+void tg_recipe_set_value(tg_recipe *r, tg_stage stage, const char *name, double value)
+{
+    const tg_part *part = r->part[stage];
+    for (size_t i = 0; i < part->param_n; i++) {
+        r->value[stage][i] = strcmp(part->params[i].name, name) == 0 ? value : r->value[stage][i];
+    }
+}
+
 bool tg_recipe_has_rans_indices(const tg_recipe *r)
 {
     return tg_recipe_symbol(r) == &tg_symbol_rans && tg_recipe_index(r)->read_rans != NULL;
@@ -43,7 +51,8 @@ static void forget_model(tg_recipe *r)
     for (tg_stage stage = 0; stage < TG_STAGE_N; stage++) {
         for (size_t i = 0; i < r->part[stage]->param_n; i++) {
             const tg_param *param = &r->part[stage]->params[i];
-            r->value[stage][i] = param->of_model ? param->standard : r->value[stage][i];
+            bool is_own = param->of_tensor > 0 && r->value[stage][i] >= param->of_tensor;
+            r->value[stage][i] = param->of_model && !is_own ? param->standard : r->value[stage][i];
         }
     }
 }
@@ -110,6 +119,23 @@ uint32_t tg_recipe_bin(const tg_recipe *r)
 bool tg_recipe_spans_model(const tg_recipe *r)
 {
     return tg_recipe_select(r)->by != TG_BY_NOTHING && r->value[TG_STAGE_select][TG_SELECT_SCOPE] == TG_SCOPE_MODEL;
+}
+
+bool tg_recipe_answer(tg_recipe *out, const tg_recipe *r)
+{
+    int again = (int)tg_recipe_value(r, TG_STAGE_feedback, "again");
+    *out = *r;
+    if (again < TG_AGAIN_FP32) {
+        return false;
+    }
+    const char *name = tg_again_choices[again];
+    *out = tg_recipe_standard();
+    tg_recipe_set_part(out, TG_STAGE_quantize, tg_part_find(name, strlen(name))->part);
+    if (again != TG_AGAIN_FP32) { /* which rounds */
+        out->part[TG_STAGE_feedback] = r->part[TG_STAGE_feedback];
+        memcpy(out->value[TG_STAGE_feedback], r->value[TG_STAGE_feedback], sizeof out->value[TG_STAGE_feedback]);
+    }
+    return true;
 }
 
 bool tg_recipe_follows_leader(const tg_recipe *r)

@@ -63,6 +63,10 @@ void tg_recipe_write_inside(char out[TG_RECIPE_CAP], const tg_recipe *recipe);
 /* The recipe that sends all values uncompressed in this dtype. */
 tg_recipe tg_recipe_dense(tg_dtype dtype);
 
+/* The recipe by which an owner answers with a mean. Returns whether it has all values (again=), so that the owner does not choose again;
+ * else it is the recipe itself. */
+bool tg_recipe_answer(tg_recipe *out, const tg_recipe *recipe);
+
 /* Whether the quantizer has one scale for the whole unit, computed by this rule. */
 bool tg_recipe_scale_is(const tg_recipe *recipe, tg_scale_rule rule);
 

@@ -145,7 +145,7 @@ class BadInput(Case):
     def test_recipes(self):
         bad = ["nosuchpart", "topk@0", "topk@1.5", "topk@-1", "topk@nan", "topk@", "topk@0.1@0.2", "topk@ratio=", "fp16+bf16",
                "topk+randomk", "ef+ef", "+", "", "topk+", "+topk", "topk@0.1,0.2", "topk@0.1,ratio=0.1",
-               "topk@0.1,nosuch=1", "ef@decay=2", "topk@0.1,scope=galaxy", "topk@0.1 ", "TOPK", "topk@1e400", "x" * 5000,
+               "topk@0.1,nosuch=1", "ef@decay=2", "topk@0.1,scope=galaxy", "ef@again=fp8+topk", "none@again=fp16+topk", "ef@again=fp16+lowrank", "topk@0.1 ", "TOPK", "topk@1e400", "x" * 5000,
                "randomk@0.1,coords=shared"]
         for recipe in bad:
             with self.subTest(recipe=recipe[:40]):
@@ -319,6 +319,9 @@ class Output(Case):
                          if self.works("recipes", "topk") != "topk+fp32\n" else "ef+topk+fp16\n")
         found = self.json("recipes", "ef")
         self.assertEqual(found, {"recipe": "ef", "canonical": "ef+fp32"})
+        for again in ("fp32", "fp16", "bf16"):
+            self.assertEqual(self.works("recipes", f"ef@again={again}+topk@0.1"), f"ef@again={again}+topk@0.1+fp32\n")
+            self.assertEqual(self.works("recipes", f"momentum@again={again}+topk@0.1"), f"momentum@0.9,again={again}+topk@0.1+fp32\n")
         for recipe in RECIPES:
             canonical = self.works("recipes", recipe).strip()
             self.assertEqual(self.works("recipes", canonical).strip(), canonical)

@@ -29,7 +29,7 @@ class Train(Training):
     def test_any_number_of_workers_and_every_exchange(self):
         for workers, recipe, exchange in ((1, "dense", "gather"), (2, "ef+topk@0.05+fp16", "gather"),
                                           (3, "ef+topk@0.05", "shard"), (7, "ef+randomblock@0.1", "allreduce"),
-                                          (3, "ef+threshold@0.01", "server"), (5, "adacomp", "shard"), (2, "adacomp", "gather"), (3, "ef+topk@0.1,coords=shared", "allreduce")):
+                                          (3, "ef+threshold@0.01", "server"), (5, "adacomp", "shard"), (5, "ef@again=fp16+adabins+sign@scale=meanmax", "shard"), (2, "adacomp", "gather"), (3, "ef+topk@0.1,coords=shared", "allreduce")):
             with self.subTest(workers=workers, recipe=recipe):
                 result = self.result("--recipe", recipe, "--workers", workers, "--steps", 6, "--exchange", exchange)
                 self.assertEqual(result["exchange"], exchange)
@@ -41,7 +41,7 @@ class Train(Training):
         self.assertNotEqual(first["weights_hash"], other["weights_hash"])
 
     def test_groups_change_no_bits(self):
-        for recipe, more in (("adacomp", ()), ("dense", ("--exchange", "shard")), ("ef+topk@0.05", ("--exchange", "server")), ("ef+randomblock@0.1", ()),
+        for recipe, more in (("adacomp", ()), ("dense", ("--exchange", "shard")), ("ef+topk@0.05", ("--exchange", "server")), ("ef+randomblock@0.1", ()), ("ef@again=fp16+topk@0.05", ("--exchange", "shard")),
                              ("powersgd@2", ()), ("ef+topk@0.05,scope=model", ()), ("co3", ("--link", "1gbit,0.1ms"))):
             with self.subTest(recipe=recipe):
                 seen, numbers = [], []

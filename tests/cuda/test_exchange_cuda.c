@@ -37,6 +37,12 @@ static const test_run runs[] = {
     {"ef+adabins@20,coords=shared", "allreduce"},
     {"ef+hadamard@32+mxfp4", "shard"},
     {"ef+nvfp4@round=random", "gather"},
+    {"ef@again=fp16+adabins@20+sign@scale=meanmax", "shard"},
+    {"ef@again=fp32+topk@0.05", "shard"},
+    {"ef@again=bf16+topk@0.1,scope=model+rans", "server"},
+    {"momentum@again=fp16+topk@0.05", "shard"},
+    {"ef@again=fp32+fp4+huffman", "shard"},
+    {"ef@again=fp16+randomk@0.1,coords=own", "shard"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs, LARGE_N = 7 /* also in larger worlds */, TENSOR_N = 6 };
 
@@ -88,14 +94,18 @@ static void devices_change_no_bits(void **state)
     }
 }
 
-/* Slices of several thousand elements, whose coordinates are known without a frame. */
+/* Slices of several thousand elements: of coordinates that are known without a frame; and of lists that are answered with all values. */
 static void long_slices(void **state)
 {
     static const uint64_t long_lens[] = {20000, 100, 9000};
-    static const char *const recipes[] = {"ef+randomk@0.05", "ef+randomblock@0.1+fp16", "ef+topk@0.01,coords=shared"};
+    static const test_run some[] = {{"ef+randomk@0.05", "allreduce"},
+                                    {"ef+randomblock@0.1+fp16", "allreduce"},
+                                    {"ef+topk@0.01,coords=shared", "allreduce"},
+                                    {"ef@again=fp32+adabins@50+sign@scale=meanmax", "shard"},
+                                    {"ef@again=fp16+topk@0.01", "shard"}};
     (void)state;
-    for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++) {
-        test_setup setup = {.recipe = recipes[i], .exchange = "allreduce", .lens = long_lens, .tensor_n = 3};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        test_setup setup = {.recipe = some[i].recipe, .exchange = some[i].exchange, .lens = long_lens, .tensor_n = 3};
         test_world twin = test_world_new(2, &setup);
         mixed_flight f;
         mixed_take_off(&f, 2, &setup, NULL, MIXED_ALL, i);

@@ -4,9 +4,16 @@
 #include <string.h>
 
 static const test_run runs[] = {
-    {"dense", NULL},           {"ef+fp16", "shard"},         {"ef+topk@0.05", "gather"},
-    {"ef+topk@0.05", "shard"}, {"adacomp", "gather"},        {"terngrad", "server"},
-    {"ef+fp4+rans", "gather"}, {"ef+randomblock@0.1", NULL}, {"ef+sign", "shard"},
+    {"dense", NULL},
+    {"ef+fp16", "shard"},
+    {"ef+topk@0.05", "gather"},
+    {"ef+topk@0.05", "shard"},
+    {"adacomp", "gather"},
+    {"terngrad", "server"},
+    {"ef+fp4+rans", "gather"},
+    {"ef+randomblock@0.1", NULL},
+    {"ef+sign", "shard"},
+    {"ef@again=fp16+topk@0.05", "shard"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs, TENSOR_N = 4 };
 

@@ -10,9 +10,17 @@ static const uint64_t lens[TENSOR_N] = {400, 3, 0, 90};
 static const uint32_t groups[TENSOR_N] = {1, 1, 0, 0};
 
 static const test_run runs[] = {
-    {"ef+fp16", "gather"},     {"ef+bf16", "shard"},        {"momentum+fp16", "server"}, {"ef@decay=0.5+fp16", "shard"},
-    {"ef+fp16", "allreduce"},  {"ef+sign", "gather"},       {"momentum+sign", "server"}, {"ef+sign", "shard"},
-    {"fp8@refit=3", "gather"}, {"ef+fp4@refit=3", "shard"},
+    {"ef+fp16", "gather"},
+    {"ef+bf16", "shard"},
+    {"momentum+fp16", "server"},
+    {"ef@decay=0.5+fp16", "shard"},
+    {"ef+fp16", "allreduce"},
+    {"ef+sign", "gather"},
+    {"momentum+sign", "server"},
+    {"ef+sign", "shard"},
+    {"fp8@refit=3", "gather"},
+    {"ef+fp4@refit=3", "shard"},
+    {"ef@again=fp16+topk@0.1", "shard"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs };
 

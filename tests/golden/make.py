@@ -158,6 +158,8 @@ case("ef", "feedback", "ef+topk@0.05", "", w=prime)
 case("ef-decay", "feedback that fades", "ef@decay=0.9+topk@0.05+fp16", "--step 12 --rank 3", w=prime)
 case("ef-decay-0", "feedback that is off", "ef@decay=0+threshold@0.5", "", w=prime)
 
+case("ef-again", "answers with all values, which change no frame of a gradient", "ef@again=fp16+topk@0.05", "--step 2", w=prime)
+case("momentum-again", "the same behind momentum", "momentum@again=fp32+topk@0.1", "", w=prime)
 case("momentum", "feedback of momentum; of -0 comes 0", "momentum+fp32", "", w=stored("finite32"))
 case("momentum-clip", "a gradient of a smaller norm", "momentum@0.9,clip=0.5+topk@0.1+fp16", "", w=made(1, [5000]))
 case("momentum-clip-not", "a norm that is small enough", "momentum@0.9,clip=1e6+topk@0.1+fp16", "", w=prime)

@@ -78,10 +78,11 @@ def parse(text, has_seed, kind="other"):
     main = parameters.get("main", None if select in ("all", "threshold") else "0.01")
     if select == "adabins":
         main = bin_of(parameters, kind)
-    # Packs are no part of it: they change bytes, not values, but two recipes that differ in them are two units. Nor is
-    # the factor of momentum, which has no effect on a first step.
+    # Packs are no part of it: they change bytes, not values, but two recipes that differ in them are two units. Nor are
+    # the factor of momentum, which has no effect on a first step, and how owners answer, which has none on a gradient.
     packs = (found.get("index pack", "gaps"), found.get("symbol pack", "bits"), parameters.get("table", "counts"),
-             float(parameters.get("level", 3)), float(parameters.get("m", 0.9)))
+             float(parameters.get("level", 3)), float(parameters.get("m", 0.9)),
+             parameters.get("again", "yes").replace("no", "yes"))
     return packs, Recipe(
         found.get("feedback", "none"), float(parameters.get("decay", 1)), float(parameters.get("most", 0)), select,
         None if main is None else float(main), float(parameters.get("warmup", 0)), float(parameters.get("weight", 2)),

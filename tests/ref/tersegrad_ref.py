@@ -307,9 +307,10 @@ BLOCKS = (Parameter("round", ("nearest", "random"), "nearest"), Parameter("hadam
 SHARED = Parameter("block", None, "32", 32, 128, True, whole=True)
 REFIT = Parameter("refit", None, "1", 1, 10 ** 9, True, whole=True)
 LEVELS = Parameter("S", None, "16", 2, 256, True, main=True, whole=True)
+AGAIN = Parameter("again", ("fp32", "fp16", "bf16"), "yes")
 PARAMETERS = {  # in canonical order
-    "ef": (Parameter("decay", None, "1", 0, 1, True),),
-    "momentum": (Parameter("m", None, "0.9", 0, 1, True, main=True), CLIP._replace(high=1e30)),
+    "ef": (Parameter("decay", None, "1", 0, 1, True), AGAIN),
+    "momentum": (Parameter("m", None, "0.9", 0, 1, True, main=True), CLIP._replace(high=1e30), AGAIN),
     "topk": (RATIO, SCOPE, COORDS, Parameter("warmup", None, "0", 0, 10 ** 9, True, whole=True)),
     "threshold": (Parameter("T", None, None, 0, (2 - 2 ** -23) * 2.0 ** 127, True, main=True), SCOPE, COORDS),
     "randomk": RANDOM,

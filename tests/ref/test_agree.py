@@ -95,7 +95,8 @@ def random_symbol_pack(rng, selects, index_pack, quantize):
 
 def random_recipe(rng, has_seed, may_be_exact):
     parts = [rng.choice(("", "", "none", "ef", "ef", f"ef@decay={rng.choice(('0', '0.5', '0.9', '1'))}",
-                         "momentum", f"momentum@{rng.choice(('0', '0.5', '1'))}", "momentum@clip=0.7"))]
+                         "momentum", f"momentum@{rng.choice(('0', '0.5', '1'))}", "momentum@clip=0.7",
+                         "ef@again=fp16", "momentum@again=fp32"))]
     select = rng.choice(("", "all", "topk", "topk", "threshold", "threshold", "randomk", "randomblock") +
                         ("adabins",) * 4)
     quantize = rng.choice(("", "fp32", "fp16", "bf16", "sign", "sign", "fp4", "fp4", "fp8", "fp8@e5m2", "fp8@e4m3") +

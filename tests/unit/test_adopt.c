@@ -26,6 +26,9 @@ static const struct {
             {"dgc@0.02", "shard", true},
             {"co3", "shard", true},
             {"ef+fp4@refit=5+huffman", "shard", true},
+            {"ef@again=fp16+adabins@50+sign@scale=meanmax", "shard", true},
+            {"ef@again=fp32+topk@0.05", "shard", true},
+            {"momentum@again=bf16+topk@0.05,scope=model", "server", true},
             {LGC, "lgc-ring", false},
             {"topk@0.05", "gather", false},
             {"dense", "allreduce", false}};

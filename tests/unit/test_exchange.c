@@ -46,6 +46,12 @@ static const char *const recipes[] = {
     "ef+randomblock@0.2+orq@9+rans",
     "fp16+lossless",
     "ef+natural+zstd",
+    "ef@again=fp32+adabins@50+sign@scale=meanmax",
+    "ef@again=fp16+topk@0.05+rans",
+    "ef@again=bf16+topk@0.1,scope=model+fp16",
+    "ef@again=fp16+randomk@0.1,coords=own",
+    "momentum@again=fp16+topk@0.05",
+    "ef@again=fp32+fp4+huffman",
 };
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
@@ -277,10 +283,10 @@ static void promises_hold_everywhere(void **state)
             }
         }
     }
-    /* Recipes by number of protocols: 4 dense by four; 9 with own indices by three; 4 with the leader's indices by one; 3 with
-     * shared random indices by four; 2 with own random indices by gather alone; 5 dense and a random one that cannot be added
-     * by three; votes by two. */
-    assert_int_equal(carried, WORLD_N * (4 * 4 + 9 * 3 + 4 * 1 + 3 * 4 + 2 * 1 + 6 * 3 + 1 * 2));
+    /* Recipes by number of protocols: 4 dense by four; 13 with own indices by three; 4 with the leader's indices by one; 3 with
+     * shared random indices by four; 2 with own random indices by gather alone, and one by three, as owners answer with all values;
+     * 6 dense and a random one that cannot be added by three; votes by two. */
+    assert_int_equal(carried, WORLD_N * (4 * 4 + 13 * 3 + 4 * 1 + 3 * 4 + 2 * 1 + 1 * 3 + 7 * 3 + 1 * 2));
 }
 
 /* Every question of the study of sparse communication is a recipe that runs: which entries, feedback or not, by tensor

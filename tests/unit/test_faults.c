@@ -27,6 +27,8 @@ static const struct {
     {"ef+fp4+rans", "gather"},
     {"fp16+lossless", "allreduce"},
     {"ef+fp8+huffman", "server"},
+    {"ef@again=fp16+adabins@50+sign@scale=meanmax", "shard"},
+    {"ef@again=fp32+topk@0.1", "server"},
 };
 enum { RUN_N = sizeof runs / sizeof *runs };
 

@@ -14,7 +14,8 @@ static const char *const recipes[] = {"dense",
                                       "randomblock@0.1,coords=own+bf16+bitmap",
                                       "ef+adabins+sign@scale=meanmax",
                                       "ef+orq@4,levels=exact,bucket=300",
-                                      "ef+fp4+rans"};
+                                      "ef+fp4+rans",
+                                      "ef@again=fp16+topk@0.05"};
 enum { RECIPE_N = sizeof recipes / sizeof *recipes };
 
 /* A scenario returns the first status that is not TG_OK, and frees all that it allocated. */

@@ -169,13 +169,22 @@ static void test_exact_lengths(void **state)
 {
     static const struct {
         const char *recipe, *exchange;
-    } setups[] = {{"dense", NULL},         {"fp16", NULL},    {"bf16", "gather"},   {"terngrad", NULL},
-                  {"orq@9", NULL},         {"fp8", "shard"},  {"ef-signsgd", NULL}, {"random-block@0.1", NULL},
-                  {"random-k@0.05", NULL}, {"signsgd", NULL}, {"powersgd@2", NULL}, {"qsgd@16", "server"}};
+    } rows[] = {{"dense", NULL},
+                {"fp16", NULL},
+                {"bf16", "gather"},
+                {"terngrad", NULL},
+                {"orq@9", NULL},
+                {"fp8", "shard"},
+                {"ef-signsgd", NULL},
+                {"random-block@0.1", NULL},
+                {"random-k@0.05", NULL},
+                {"signsgd", NULL},
+                {"powersgd@2", NULL},
+                {"qsgd@16", "server"},
+                {"ef@again=fp16+sign", "shard"}};
     (void)state;
-    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
-        test_setup setup = {
-            .recipe = setups[i].recipe, .exchange = setups[i].exchange, .lens = lens, .tensor_n = TENSORS};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        test_setup setup = {.recipe = rows[i].recipe, .exchange = rows[i].exchange, .lens = lens, .tensor_n = TENSORS};
         for (size_t k = 0; k < sizeof worlds / sizeof *worlds; k++) {
             check_setup(&setup, worlds[k], 0, true);
         }

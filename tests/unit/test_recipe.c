@@ -41,6 +41,8 @@ static void canonical_texts(void **state)
         {"terse@800", "ef@small=fp8+adabins@800+sign@scale=meanmax+rans"},
         {"sparseloco", "ef@decay=0.95,small=same,again=no+topk@0.015625+fp4+rans"},
         {"ef@again=yes,small=own+topk", "ef+topk@0.01+fp32"},
+        {"ef@again=fp16+topk", "ef@again=fp16+topk@0.01+fp32"},
+        {"momentum@again=fp32+topk@0.1", "momentum@0.9,again=fp32+topk@0.1+fp32"},
         {"co3", "ef@decay=0.9+fp4+huffman@counts"},
         {"co3@fp8", "ef@decay=0.9+fp8@e5m2+huffman@counts"},
         {"co3@fp8@e4m3", "ef@decay=0.9+fp8@e4m3+huffman@counts"},
@@ -118,6 +120,9 @@ static void mistakes_are_named(void **state)
         {"orq@18,levels=exact", "S must be in [2, 17], whole"},
         {"ef+sign@scale=one", "is a vote"},
         {"bingrad@c", "form must be in b|pb|zero"},
+        {"ef@again=fp8+topk", "again must be in yes|no|fp32|fp16|bf16, not 'fp8'"},
+        {"none@again=fp16+topk", "'none' has no parameter 'again'"},
+        {"ef@again=fp16+lowrank", "'lowrank' has an exchange of its own, in which no owner answers with all values"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tg_detail why = {""};

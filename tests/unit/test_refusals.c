@@ -135,6 +135,7 @@ static const struct {
     {"orq@9", "shard"},
     {"ef+fp8+huffman", "shard"},
     {"ef+topk@0.2+fp4+rans", "shard"},
+    {"ef@again=fp16+topk@0.2", "shard"},
     {"ef+topk@0.1+bf16", "server"},
     {"ef+natural+zstd", "server"},
     {"terngrad", "server"},
@@ -161,13 +162,12 @@ static tg_status forge(void *context, tg_op_kind kind, uint32_t from, uint32_t t
 {
     forgery *f = context;
     uint8_t *frame = data;
-    (void)kind;
     /* Of frames with a body: drawn coordinates may leave a slice empty. */
     if (len <= TG_FRAME_HEADER + CHECKSUM || memcmp(frame, "TGFR", 4) != 0 || f->seen++ != f->at) {
         return TG_OK;
     }
     tg_carrier *carrier = f->w->ranks[to]->carrier;
-    tg_codec *c = carrier->codec;
+    tg_codec *c = kind == TG_ALLTOALLV ? carrier->codec : tg_carrier_reader(carrier); /* of gradients, or of answers */
     const tg_plan *plan = (frame[5] & TG_HAS_VALUES) != 0 ? c->plan : carrier->leader;
     uint32_t slice = tg_get32(frame + 12);
     f->from = from;

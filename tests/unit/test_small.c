@@ -50,6 +50,10 @@ static void small_tensors_travel_as_told(void **state)
     check_recipes("ef@small=bf16+topk@0.1", TG_FP32, 2000, halved);
     check_recipes("ef@small=fp16+topk@0.1", TG_FP16, 0, halves); /* nothing to gain */
     check_recipes("ef@again=no+topk@0.1", TG_FP32, 0, own);
+    const char *const answered[] = {"ef@again=fp16+topk@0.1+fp32", "ef+fp16", "ef+fp16"};
+    const char *const corrected[] = {"momentum@0.9,again=fp32+topk@0.1+fp32", "momentum@0.9+fp32", "momentum@0.9+fp32"};
+    check_recipes("ef@small=fp16,again=fp16+topk@0.1", TG_FP32, 0, answered);
+    check_recipes("momentum@again=fp32+topk@0.1", TG_FP32, 0, corrected);
 }
 
 /* What the whole model is told is no part of frames. */
@@ -96,6 +100,14 @@ static void averages_are_not_encoded_again_if_told_so(void **state)
     check_exchange("ef@again=no+topk@0.1", 5, NULL, "gather");
     check_exchange("ef@again=no+topk@0.1", 64, NULL, "gather");
     check_exchange("ef@again=no+topk@0.1", 8, "shard", "shard");
+    check_exchange("ef@again=fp16+topk@0.1", 8, NULL, "gather"); /* which sends less is not known */
+    check_exchange("ef@again=fp16,small=same+fp4", 5, NULL, "gather");
+    check_exchange("ef@again=fp16,small=same+fp4", 6, NULL, "shard"); /* (3.5 + 16) bits / 6 against 3.5 */
+    check_exchange("ef@again=fp32,small=same+fp4", 10, NULL, "gather");
+    check_exchange("ef@again=fp32,small=same+fp4", 11, NULL, "shard");
+    check_exchange("ef@again=fp16,small=same+fp4+rans", 64, NULL, "gather");
+    check_exchange("ef@again=fp32+topk@0.1", 8, "server", "server");
+    check_exchange("ef@again=bf16+fp16", 8, NULL, "allreduce");
     for (uint32_t world = 1; world <= 6; world++) {
         check_exchange("terse", world, NULL, world < 5 ? "gather" : "shard");
     }

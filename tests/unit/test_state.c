@@ -27,6 +27,13 @@ static const struct {
             {"fp4@refit=3+rans", "server"},
             {"dgc@0.05", "gather"},
             {"dgc@0.05", "shard"},
+            {"ef@again=fp32+adabins@50+sign@scale=meanmax", "gather"},
+            {"ef@again=fp32+adabins@50+sign@scale=meanmax", "shard"},
+            {"ef@small=fp16,again=fp16+topk@0.05", "shard"},
+            {"ef@small=fp16,again=fp16+topk@0.05", "gather"},
+            {"ef@decay=0.9,again=bf16+fp4@refit=4+huffman", "server"},
+            {"ef@decay=0.9,again=bf16+fp4@refit=4+huffman", "gather"},
+            {"momentum@again=fp16+topk@0.05", "shard"},
             {"dense", "allreduce"}};
 enum { RUN_N = sizeof runs / sizeof *runs };
 

@@ -77,6 +77,7 @@ static void threads_give_the_bits_of_lockstep(void **state)
                 {"dense", NULL, 1},
                 {"adacomp", "gather", 3},
                 {"adacomp@20", "shard", 4},
+                {"ef@again=fp16+adabins@20+sign@scale=meanmax", "shard", 4},
                 {"dgc@0.05+fp16", "gather", 3}};
     for (size_t k = 0; k < sizeof runs / sizeof *runs; k++) {
         test_setup setup = {.recipe = runs[k].recipe,
