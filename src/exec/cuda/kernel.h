@@ -143,6 +143,26 @@ static inline void tg_launch_early(void (*kernel)(Expected...), bool overlaps, u
     } while (0)
 #endif
 
+/* Numbers of 8 bytes in shared memory, by addresses of 32 bits. TG_PLACE_AFTER: n numbers after a place, which a compiler does not merge with
+ * what is added later. TG_LOAD_IF: `value` becomes the n-th number after a place, if a condition holds. A compiler would load it into other
+ * registers and then select. */
+#if defined(__CUDACC__)
+typedef unsigned tg_place;
+#define TG_PLACE_OF(numbers) ((unsigned)__cvta_generic_to_shared(numbers))
+#define TG_PLACE_AFTER(to, place, n) asm volatile("mad.lo.u32 %0, %1, 8, %2;" : "=r"(to) : "r"((unsigned)(n)), "r"(place))
+#define TG_LOAD_IF(condition, value, place, n)                                                    \
+    asm volatile("{ .reg .pred p; .reg .u32 at; setp.ne.u32 p, %1, 0; mad.lo.u32 at, %3, 8, %2;\n" \
+                 "@p ld.shared.u64 %0, [at]; }"                                                   \
+                 : "+l"(value)                                                                    \
+                 : "r"((unsigned)(condition)), "r"(place), "r"((unsigned)(n))                     \
+                 : "memory")
+#else
+typedef const uint64_t *tg_place;
+#define TG_PLACE_OF(numbers) ((const uint64_t *)(const void *)(numbers))
+#define TG_PLACE_AFTER(to, place, n) ((to) = (place) + (n))
+#define TG_LOAD_IF(condition, value, place, n) ((value) = (condition) ? (place)[n] : (value))
+#endif
+
 /* Copies 4, 8 or 16 bytes, aligned so, from device memory to shared memory, without registers and without waiting (a GPU before compute
  * capability 8.0 waits). TG_WAIT_COPIES(n) waits for what this thread has asked for, but for the last n TG_COMMIT_COPIES. */
 #if defined(__CUDACC__)

@@ -5,20 +5,25 @@
  * which it fills from registers, which it has loaded long before.
  *
  * A warp waits for one symbol after the other, so the chain of instructions from a state to the next one is what takes time. The slot of a
- * state that has taken a word depends on the word alone: words in the ring have theirs with them. So a slot is loaded while the vote is
- * taken, in place of after it. */
+ * state that takes a word depends on the word alone: words in the ring have theirs with them. So the slot of the state as it is is looked up
+ * while the vote is taken, and a state that takes a word has its slot as soon as it has the word. */
 #include "exec/cuda/pack.h"
 
 enum { WARPS = 4, THREADS = WARPS * 32, BLOCKS = 8 /* of a chunk */, ROUNDS = 4 /* between two looks at the ring */ };
 enum { FILL = ROUNDS * TG_PACK_LANES /* words */, RING = 2 * FILL, BITS_MIN = 8, BITS_MAX = 14 };
+enum { AGAIN = TG_PACK_LANES /* words from the start of the ring, again after its end: those of a round stand side by side */ };
 enum { OWNED = TG_PACK_BASE / THREADS /* symbols of a thread, while the table is made */ };
 
 /* Tables, with the slots of a state's low bits. Narrow ones, for up to 12 bits and bytes as symbols, have whole slots: from bit 0
- * the symbol, from bit 8 the offset, from bit 20 the frequency. Wide ones have the low 8 bits of the symbol, those from `upper` on
- * being of symbols from 256 on; `symbols` then has its frequency and, from bit 16 on, its start. */
+ * the offset, from bit 12 the symbol, from bit 20 the frequency. Wide ones have the low 8 bits of the symbol, those from `upper` on
+ * being of symbols from 256 on; `symbols` then has its frequency and, from bit 16 on, its start.
+ *
+ * The ring has two numbers for a word, so that few instructions are left when a state takes it. The first is the slot of its low bits; with
+ * wide tables, the frequency and, from bit 16 on, the offset, negative. The second has the bits above, with wide tables from bit 8 on the
+ * symbol, and from bit 17 on the low bits. */
 typedef struct decode_space {
     uint32_t slots[1 << 12]; /* or 2^14 bytes */
-    uint4 ring[WARPS][RING / 2]; /* pairs of a word and, with narrow tables, its slot */
+    uint4 ring[WARPS][(RING + AGAIN) / 2];
     uint32_t symbols[TG_PACK_BASE];
     uint32_t upper;
 } decode_space;
@@ -100,49 +105,50 @@ TG_DEVICE bool read_table(decode_space *d, decode_job *j)
     return true;
 }
 
-/* A warp a symbol. */
+/* A warp a symbol. What is known of the next one is loaded before. */
 template <bool IS_WIDE> TG_DEVICE void make_slots(decode_space *d, const decode_job &j)
 {
-    for (uint32_t s = j.first + threadIdx.x / TG_WARP; s <= j.last; s += WARPS) {
-        uint32_t frequency = d->symbols[s] & 0xffff, start = d->symbols[s] >> 16;
+    uint32_t s = j.first + threadIdx.x / TG_WARP, own = s <= j.last ? d->symbols[s] : 0;
+    TG_ROLL
+    for (; s <= j.last; s += WARPS) {
+        uint32_t frequency = own & 0xffff, start = own >> 16;
+        own = s + WARPS <= j.last ? d->symbols[s + WARPS] : 0;
+        TG_ROLL
         for (uint32_t o = tg_lane(); o < frequency; o += TG_WARP) {
             if (IS_WIDE) {
                 ((uint8_t *)d->slots)[start + o] = (uint8_t)s;
             } else {
-                d->slots[start + o] = frequency << 20 | o << 8 | s; /* below 2^12: there are two symbols */
+                d->slots[start + o] = frequency << 20 | s << 12 | o; /* below 2^12: there are two symbols */
             }
         }
     }
 }
 
-/* A state, and what the table has of it: its slot, or its symbol with frequency and start. */
+/* ---- states ------------------------------------------------------------------------------------------------------------- */
+
+/* A state, as the next symbol is taken out of it: the bits above those of its slot, and the slot. With wide tables, the slot is the
+ * frequency and, from bit 16 on, what is subtracted from `low`. What it was after the last symbol is kept for the end. */
 typedef struct decode_state {
-    uint32_t x, symbol, entry;
+    uint32_t high, slot, low, symbol;
+    uint32_t x, word; /* after a symbol was taken out of it; and what the ring has of the word that it took then */
+    bool takes;
 } decode_state;
 
-/* Looks a state up. */
-template <bool IS_WIDE> TG_DEVICE void look_up(decode_state *s, const decode_space *d, uint32_t bits)
+/* The symbol that the low bits of a state stand for, with wide tables. */
+TG_DEVICE uint32_t symbol_at(const decode_space *d, uint32_t low)
 {
-    uint32_t low = s->x & ((1u << bits) - 1);
-    if (!IS_WIDE) {
-        s->entry = ((const volatile uint32_t *)d->slots)[low]; /* else a compiler loads it where it is needed, and late */
-        return;
-    }
-    s->symbol = ((const uint8_t *)d->slots)[low] + (low >= d->upper ? 256u : 0u);
-    s->entry = d->symbols[s->symbol];
+    return ((const volatile uint8_t *)d->slots)[low] + (low >= d->upper ? 256u : 0u);
 }
 
-/* Takes the symbol out of a state, which may be too small then. */
-template <bool IS_WIDE> TG_DEVICE uint32_t take(decode_state *s, uint32_t bits)
+/* Takes the symbol out of a state: returns it; *x is what is left, which may be too small. */
+template <bool IS_WIDE> TG_DEVICE uint32_t take(uint32_t *x, const decode_state &s)
 {
-    uint32_t high = s->x >> bits;
     if (!IS_WIDE) {
-        s->x = (s->entry >> 20) * high + (s->entry >> 8 & 0xfff);
-        return s->entry & 0xff;
+        *x = (s.slot >> 20) * s.high + (s.slot & 0xfff);
+        return s.slot >> 12 & 0xff;
     }
-    uint32_t low = s->x & ((1u << bits) - 1);
-    s->x = (s->entry & 0xffff) * high + (low - (s->entry >> 16));
-    return s->symbol;
+    *x = (s.slot & 0xffff) * s.high + s.low - (uint32_t)((int32_t)s.slot >> 16);
+    return s.symbol;
 }
 
 /* ---- words -------------------------------------------------------------------------------------------------------------- */
@@ -150,73 +156,125 @@ template <bool IS_WIDE> TG_DEVICE uint32_t take(decode_state *s, uint32_t bits)
 /* The words of a segment on their way into the ring: four of a lane, in three aligned words of 32 bits, which nothing is done with until
  * they are needed, so that nobody waits for their loads. */
 typedef struct word_queue {
-    const uint8_t *words; /* of the segment */
-    uint32_t word_n, taken, filled;
+    uint2 *pairs;         /* the ring of the warp */
+    tg_place ring, next;  /* the same; and what is taken next */
+    const uint32_t *from; /* what this lane loads next, up to 3 bytes before its words */
+    int32_t left;         /* bytes of words after that */
+    uint32_t shift;       /* bits of those before */
+    uint32_t taken, filled;
     uint32_t held[FILL / 2 / TG_WARP + 1];
 } word_queue;
 
-/* Loads the FILL words after those that are in the ring, zeros after the last. Up to 3 bytes before the words, of states, are read. */
+/* What is left of the words of a segment is loaded byte by byte, zeros after the last. */
+TG_CALLED uint32_t load_last(const uint32_t *from, int32_t left)
+{
+    return left > 0 ? tg_word_before(from, (const uint8_t *)from + left) : 0;
+}
+
+/* Loads the FILL words after those that are in the ring. Up to 3 bytes before the words, of states, are read. */
 TG_DEVICE void load_words(word_queue *q)
 {
-    const uint8_t *end = q->words + 2 * (uint64_t)q->word_n, *at = q->words + 2 * (uint64_t)q->filled + 8 * tg_lane();
-    const uint32_t *from = (const uint32_t *)(const void *)(at - (uintptr_t)at % 4);
-    if ((const uint8_t *)(from + 3) <= end) {
+    if (q->left >= 12) {
         TG_UNROLL
         for (int i = 0; i < 3; i++) {
-            q->held[i] = from[i];
+            q->held[i] = q->from[i];
         }
-        return;
+    } else {
+        TG_UNROLL
+        for (int i = 0; i < 3; i++) {
+            q->held[i] = load_last(q->from + i, q->left - 4 * i);
+        }
     }
-    TG_UNROLL
-    for (int i = 0; i < 3; i++) {
-        q->held[i] = tg_word_before(from + i, end);
-    }
+    q->from += FILL / 2;
+    q->left -= 2 * FILL;
+}
+
+/* The queue of `word_n` words of a segment, with the first ones loaded. */
+TG_DEVICE word_queue queue_of(decode_space *d, uint32_t warp, const uint8_t *words, uint32_t word_n)
+{
+    uint32_t before = (uint32_t)((uintptr_t)words % 4);
+    uint2 *pairs = (uint2 *)(void *)d->ring[warp];
+    word_queue q = {pairs,
+                    TG_PLACE_OF(pairs),
+                    TG_PLACE_OF(pairs),
+                    (const uint32_t *)(const void *)(words - before) + 2 * tg_lane(),
+                    (int32_t)(before + 2 * word_n - 8 * tg_lane()),
+                    8 * before,
+                    0,
+                    0,
+                    {0, 0, 0}};
+    load_words(&q);
+    return q;
 }
 
 /* A word as the ring has it. */
 template <bool IS_WIDE> TG_DEVICE uint2 with_slot(uint32_t word, const decode_space *d, uint32_t bits)
 {
-    return make_uint2(word, IS_WIDE ? 0 : d->slots[word & ((1u << bits) - 1)]);
+    uint32_t low = word & ((1u << bits) - 1), second = word >> bits | low << 17;
+    if (!IS_WIDE) {
+        return make_uint2(d->slots[low], second);
+    }
+    uint32_t symbol = symbol_at(d, low), own = d->symbols[symbol];
+    return make_uint2((own & 0xffff) | ((own >> 16) - low) << 16, second | symbol << 8);
 }
+static_assert(BITS_MIN >= 8 && BITS_MAX <= 14 && TG_PACK_BASE <= 512, "the parts of a word have space");
 
 /* Fills the ring of a warp with the words that are held, and loads more, if there is space. */
-template <bool IS_WIDE> TG_DEVICE void fill_ring(decode_space *d, uint32_t warp, word_queue *q, uint32_t bits)
+template <bool IS_WIDE> TG_DEVICE void fill_ring(word_queue *q, const decode_space *d, uint32_t bits)
 {
-    if (q->filled - q->taken <= RING - FILL) {
-        uint32_t shift = (uint32_t)((uintptr_t)q->words % 4) * 8;
-        uint4 *at = d->ring[warp] + q->filled % RING / 2 + 2 * tg_lane();
-        __syncwarp();
-        TG_UNROLL
-        for (int i = 0; i < 2; i++) {
-            uint32_t pair = __funnelshift_r(q->held[i], q->held[i + 1], shift);
-            uint2 a = with_slot<IS_WIDE>(pair & 0xffff, d, bits), b = with_slot<IS_WIDE>(pair >> 16, d, bits);
-            at[i] = make_uint4(a.x, a.y, b.x, b.y);
+    if (q->filled - q->taken > RING - FILL) {
+        return;
+    }
+    uint32_t first = q->filled % RING + 4 * tg_lane();
+    __syncwarp();
+    TG_UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t pair = __funnelshift_r(q->held[i], q->held[i + 1], q->shift);
+        uint2 a = with_slot<IS_WIDE>(pair & 0xffff, d, bits), b = with_slot<IS_WIDE>(pair >> 16, d, bits);
+        uint4 both = make_uint4(a.x, a.y, b.x, b.y), *at = (uint4 *)(void *)(q->pairs + first) + i;
+        *at = both;
+        if (first < AGAIN) {
+            at[RING / 2] = both;
         }
-        q->filled += FILL;
-        load_words(q);
-        __syncwarp();
+    }
+    q->filled += FILL;
+    load_words(q);
+    __syncwarp();
+}
+
+/* After a symbol was taken out of the states of lanes that have one: those that are too small take words, in the order of lanes. Each is
+ * looked up as it is, and has another slot if it takes a word. */
+template <bool IS_WIDE>
+TG_DEVICE void refill(decode_state *s, uint32_t x, bool is_there, const decode_space *d, word_queue *q, uint32_t bits)
+{
+    uint32_t low = x & ((1u << bits) - 1);
+    bool takes = x < 2u << bits && is_there;
+    decode_state next = {0, 0, 0, 0, x, 0, takes};
+    if (IS_WIDE) {
+        next.symbol = symbol_at(d, low);
+        next.slot = d->symbols[next.symbol];
+        next.low = takes ? 0 : low;
+    } else {
+        next.slot = ((const volatile uint32_t *)d->slots)[low]; /* else a compiler loads it where it is needed, and late */
+    }
+    uint64_t taken = next.slot; /* the slot, and no word */
+    uint32_t votes = __ballot_sync(TG_ALL_LANES, takes), below = (1u << tg_lane()) - 1;
+    TG_LOAD_IF(takes, taken, q->next, __popc(votes & below));
+    next.slot = (uint32_t)taken;
+    next.word = (uint32_t)(taken >> 32);
+    next.high = (takes ? x << 16 : x) >> bits | (next.word & 0xff);
+    next.symbol = IS_WIDE && takes ? next.word >> 8 & 0x1ff : next.symbol;
+    q->taken += (uint32_t)__popc(votes);
+    TG_PLACE_AFTER(q->next, q->ring, q->taken % RING);
+    if (is_there) {
+        *s = next;
     }
 }
 
-/* States that are too small take words, in the order of lanes. All states are then looked up. */
-template <bool IS_WIDE>
-TG_DEVICE void refill(decode_state *s, bool is_there, const decode_space *d, uint32_t warp, word_queue *q,
-                      uint32_t bits)
+/* A state at the end. */
+TG_DEVICE uint32_t whole_state(const decode_state &s, uint32_t bits)
 {
-    bool lacks = s->x < 2u << bits && is_there;
-    if (!IS_WIDE) {
-        look_up<IS_WIDE>(s, d, bits);
-    }
-    uint32_t votes = __ballot_sync(TG_ALL_LANES, lacks), below = (1u << tg_lane()) - 1;
-    uint32_t at = ((q->taken + (uint32_t)__popc(votes & below)) & (RING - 1)) | warp * RING;
-    uint2 next = ((const uint2 *)(const void *)d->ring)[at];
-    q->taken += (uint32_t)__popc(votes);
-    s->x = lacks ? s->x << 16 | next.x : s->x;
-    if (IS_WIDE) {
-        look_up<IS_WIDE>(s, d, bits);
-    } else {
-        s->entry = lacks ? next.y : s->entry;
-    }
+    return s.takes ? s.x << 16 | (s.word & 0xff) << bits | s.word >> 17 : s.x;
 }
 
 /* ---- segments ----------------------------------------------------------------------------------------------------------- */
@@ -229,20 +287,18 @@ typedef struct segment {
 
 /* Takes ROUNDS rounds from round `first` on. IS_WHOLE: every lane has a symbol in all of them. */
 template <bool IS_WIDE, bool IS_WHOLE, class Symbol>
-TG_DEVICE void take_rounds(decode_state *s, Symbol *out, const decode_space *d, uint32_t warp, word_queue *q,
-                           const decode_job &j, uint32_t n, uint32_t first)
+TG_DEVICE void take_rounds(decode_state *s, Symbol *out, const decode_space *d, word_queue *q, const decode_job &j,
+                           uint32_t n, uint32_t first)
 {
     TG_UNROLL
     for (uint32_t k = 0; k < ROUNDS; k++) {
-        uint32_t i = (first + k) * (IS_WHOLE ? TG_WARP : j.lane_n) + tg_lane();
+        uint32_t i = (first + k) * (IS_WHOLE ? TG_WARP : j.lane_n) + tg_lane(), x = 0;
         bool is_there = IS_WHOLE || (tg_lane() < j.lane_n && i < n);
-        decode_state next = *s;
-        uint32_t symbol = take<IS_WIDE>(&next, j.bits);
+        uint32_t symbol = take<IS_WIDE>(&x, *s);
         if (is_there) {
             out[i] = (Symbol)symbol;
-            *s = next;
         }
-        refill<IS_WIDE>(s, is_there, d, warp, q, j.bits);
+        refill<IS_WIDE>(s, x, is_there, d, q, j.bits);
     }
 }
 
@@ -250,27 +306,27 @@ TG_DEVICE void take_rounds(decode_state *s, Symbol *out, const decode_space *d, 
 template <bool IS_WIDE, class Symbol>
 TG_DEVICE bool decode_segment(Symbol *out, decode_space *d, uint32_t warp, const decode_job &j, const segment &g)
 {
-    word_queue q = {g.at + 2 * j.lane_n, g.len / 2 - j.lane_n, 0, 0, {0, 0, 0}};
-    bool has_state = tg_lane() < j.lane_n;
-    const uint8_t *state = g.at + 2 * tg_lane();
-    decode_state s = {has_state ? state[0] | (uint32_t)state[1] << 8 : 1, 0, 0};
-    uint32_t rounds = (g.n + j.lane_n - 1) / j.lane_n, round = 0;
+    uint32_t word_n = g.len / 2 - j.lane_n, rounds = (g.n + j.lane_n - 1) / j.lane_n, round = 0;
     uint32_t whole = j.lane_n == TG_WARP ? g.n / TG_WARP / ROUNDS * ROUNDS : 0;
-    bool sound = s.x != 0;
-    load_words(&q);
-    fill_ring<IS_WIDE>(d, warp, &q, j.bits);
-    refill<IS_WIDE>(&s, has_state, d, warp, &q, j.bits);
+    word_queue q = queue_of(d, warp, g.at + 2 * j.lane_n, word_n);
+    bool has_state = tg_lane() < j.lane_n;
+    const uint8_t *first = g.at + 2 * tg_lane();
+    uint32_t x = has_state ? first[0] | (uint32_t)first[1] << 8 : 1;
+    decode_state s = {0, 0, 0, 0, 1, 0, false};
+    bool sound = x != 0;
+    fill_ring<IS_WIDE>(&q, d, j.bits);
+    refill<IS_WIDE>(&s, x, has_state, d, &q, j.bits);
     TG_ROLL
     for (; round < whole; round += ROUNDS) {
-        fill_ring<IS_WIDE>(d, warp, &q, j.bits);
-        take_rounds<IS_WIDE, true>(&s, out, d, warp, &q, j, g.n, round);
+        fill_ring<IS_WIDE>(&q, d, j.bits);
+        take_rounds<IS_WIDE, true>(&s, out, d, &q, j, g.n, round);
     }
     TG_ROLL
     for (; round < rounds; round += ROUNDS) {
-        fill_ring<IS_WIDE>(d, warp, &q, j.bits);
-        take_rounds<IS_WIDE, false>(&s, out, d, warp, &q, j, g.n, round);
+        fill_ring<IS_WIDE>(&q, d, j.bits);
+        take_rounds<IS_WIDE, false>(&s, out, d, &q, j, g.n, round);
     }
-    return sound && q.taken == q.word_n && (!has_state || s.x == 2u << j.bits);
+    return sound && q.taken == word_n && (!has_state || whole_state(s, j.bits) == 2u << j.bits);
 }
 
 /* Reads how many segments there are; j->at is then where their lengths are. */
