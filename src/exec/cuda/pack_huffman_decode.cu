@@ -55,45 +55,76 @@ TG_DEVICE void make_slots(table_space *d, uint32_t base)
 
 /* ---- streams -------------------------------------------------------------------------------------------------------------- */
 
-/* In shared memory: streams side by side, and the table. */
-enum { VECTORS = STAGED / 16 + 2, WORDS = 4 * VECTORS };
+/* In shared memory: streams side by side, after a vector that nothing is in, and the table. */
+enum { VECTORS = 1 + STAGED / 16 + 2, WORDS = 4 * VECTORS };
 typedef struct decode_space {
     uint4 vectors[VECTORS];
     uint16_t slots[TG_PREFIX_SLOT_N];
 } decode_space;
 
-/* Codes from bit `at` on. */
+/* Codes after bit `at`. A thread decodes one after the other, so what matters is how long the next one takes: words are loaded before it is
+ * known which of them are needed; a code's length is used where it stands, among the bits of its slot; and bit `at` itself, which is no
+ * part of the code, is held so that the code is twice its number, the place of its slot in bytes. */
 typedef struct bit_reader {
     const uint32_t *words;
     const uint16_t *slots;
-    uint32_t at;
-    uint64_t held; /* 64 bits, of which codes have been dropped */
+    uint32_t at, first;   /* word number `first` is ahead[0] */
+    uint32_t low, high;   /* 64 bits from `at` on when they were held, of which codes have been dropped */
+    uint32_t ahead[5];
 } bit_reader;
 
-/* Holds the next 64 bits. A damaged stream may end after the last word. Streams of STAGED bytes begin up to 15 bytes after the first. */
-TG_DEVICE void hold_bits(bit_reader *r)
+/* Loads words ahead[from] to ahead[4]. A damaged stream may end after the last word. Streams of STAGED bytes begin up to 15 bytes after the
+ * first one, so that the others do not. */
+TG_DEVICE void load_ahead(bit_reader *r, uint32_t from)
 {
-    uint32_t w = min(r->at / 32, (uint32_t)(WORDS - 3)), middle = r->words[w + 1];
-    r->held = __funnelshift_r(r->words[w], middle, r->at % 32) |
-              (uint64_t)__funnelshift_r(middle, r->words[w + 2], r->at % 32) << 32;
+    const uint32_t *words = r->words + min(r->first, (uint32_t)(WORDS - 5));
+    TG_UNROLL
+    for (uint32_t i = 0; i < 5; i++) {
+        r->ahead[i] = i >= from ? words[i] : r->ahead[i];
+    }
 }
 
-/* The symbol of the next code, whose bits are consumed; up to five after bits were held. */
+TG_DEVICE bit_reader reader_of(const decode_space &d, uint32_t byte)
+{
+    bit_reader r = {(const uint32_t *)(const void *)d.vectors, d.slots, 8 * byte - 1, (8 * byte - 1) / 32, 0, 0, {}};
+    load_ahead(&r, 0);
+    return r;
+}
+
+/* Holds the next 64 bits. Since the last time, up to 48 have been consumed: then some are of the second word after the first. */
+TG_DEVICE void hold_bits(bit_reader *r)
+{
+    uint32_t by = r->at / 32 - r->first;
+    TG_UNROLL
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t next = by == 1 ? r->ahead[i + 1] : r->ahead[i + 2];
+        r->ahead[i] = by == 0 ? r->ahead[i] : next;
+    }
+    r->first = r->at / 32;
+    load_ahead(r, 3);
+    r->low = __funnelshift_r(r->ahead[0], r->ahead[1], r->at % 32);
+    r->high = __funnelshift_r(r->ahead[1], r->ahead[2], r->at % 32);
+}
+
+/* The symbol of the next code, whose bits are consumed; up to four after bits were held. Shifts use the lowest 5 bits of a slot: the length,
+ * which is below 16. */
 TG_DEVICE uint32_t next_symbol(bit_reader *r)
 {
-    uint32_t slot = r->slots[r->held & (TG_PREFIX_SLOT_N - 1)], bits = slot & 63;
-    r->held >>= bits;
-    r->at += bits;
+    uint32_t place = r->low & 2 * (TG_PREFIX_SLOT_N - 1);
+    uint32_t slot = *(const uint16_t *)(const void *)((const uint8_t *)(const void *)r->slots + place);
+    r->low = __funnelshift_r(r->low, r->high, slot);
+    r->high = __funnelshift_r(r->high, 0, slot);
+    r->at += slot & 63;
     return slot >> 6;
 }
 
-/* Decodes `n` symbols from byte `at` of the streams on; false if they do not end in the last byte, with zero bits after them. Whole
+/* Decodes `n` symbols from byte `at` of shared memory on; false if they do not end in the last byte, with zero bits after them. Whole
  * vectors of symbols are stored at once; `out` has the alignment of its symbols. */
 template <class Symbol>
 TG_DEVICE bool read_stream(Symbol *out, const decode_space &d, uint32_t at, uint32_t len, uint32_t n)
 {
     const uint32_t in_vector = VECTOR / sizeof(Symbol), in_word = 4 / sizeof(Symbol), bits = 8 * sizeof(Symbol);
-    bit_reader r = {(const uint32_t *)(const void *)d.vectors, d.slots, 8 * at, 0};
+    bit_reader r = reader_of(d, at);
     uint32_t before = min((uint32_t)(VECTOR - tg_place_of(out)) % VECTOR / (uint32_t)sizeof(Symbol), n), i = 0;
     TG_ROLL
     for (; i < before; i++) {
@@ -119,7 +150,7 @@ TG_DEVICE bool read_stream(Symbol *out, const decode_space &d, uint32_t at, uint
         hold_bits(&r);
         out[i] = (Symbol)next_symbol(&r);
     }
-    uint32_t used = r.at - 8 * at, rest = used % 8;
+    uint32_t used = r.at + 1 - 8 * at, rest = used % 8;
     if ((used + 7) / 8 != len) {
         return false;
     }
@@ -192,27 +223,21 @@ __global__ static void __launch_bounds__(THREADS)
     }
 }
 
-/* Copies `len` bytes to shared + tg_place_of(from), many vectors at a time. A warp. */
+/* Copies `len` bytes to shared + tg_place_of(from), all vectors at once. A warp. */
 TG_DEVICE void stage_streams(uint4 *shared, const uint8_t *from, uint32_t len)
 {
-    enum { AT_ONCE = 8 };
     uint32_t place = tg_place_of(from), end = place + len, whole = end / 16;
     const uint4 *vectors =
         (const uint4 *)(const void *)(from - place); /* what is before the first stream is in the frame, too */
-    for (uint32_t first = tg_lane(); first < whole; first += AT_ONCE * TG_WARP) {
-        uint4 some[AT_ONCE];
-        TG_UNROLL
-        for (uint32_t k = 0; k < AT_ONCE; k++) {
-            some[k] = vectors[min(first + k * TG_WARP, whole - 1)];
-        }
-        TG_UNROLL
-        for (uint32_t k = 0; k < AT_ONCE; k++) {
-            shared[min(first + k * TG_WARP, whole - 1)] = some[k];
-        }
+    TG_UNROLL_BY(4)
+    for (uint32_t v = tg_lane(); v < whole; v += TG_WARP) {
+        TG_COPY_ASYNC(shared + v, vectors + v, 16);
     }
+    TG_COMMIT_COPIES();
     if (16 * whole + tg_lane() < end) {
         ((uint8_t *)(void *)shared)[16 * whole + tg_lane()] = (from - place)[16 * whole + tg_lane()];
     }
+    TG_WAIT_COPIES(0);
 }
 
 __global__ static void __launch_bounds__(TG_WARP) decode_streams(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch)
@@ -247,11 +272,11 @@ __global__ static void __launch_bounds__(TG_WARP) decode_streams(tg_gpu_pass p, 
             break;
         }
         uint32_t stop = __shfl_sync(TG_ALL_LANES, end, (int)(done + fit - 1));
-        stage_streams(d.vectors, bytes + start, stop - start);
+        stage_streams(d.vectors + 1, bytes + start, stop - start);
         __syncwarp();
         if (fits) {
             uint32_t n = min((uint32_t)TG_PACK_STREAM, j.count - i * TG_PACK_STREAM),
-                     from = tg_place_of(bytes + start) + at - start;
+                     from = 16 + tg_place_of(bytes + start) + at - start;
             sound = j.is_wide ? read_stream((uint16_t *)(void *)j.symbols + i * TG_PACK_STREAM, d, from, end - at, n)
                               : read_stream((uint8_t *)j.symbols + i * TG_PACK_STREAM, d, from, end - at, n);
         }
