@@ -33,7 +33,11 @@ static const char *const recipes[] = {"adacomp",
                                       "bf16",
                                       "ef+fp8",
                                       "terngrad",
-                                      "ef+fp8+rans"};
+                                      "ef+fp8+rans",
+                                      "ef+fp4+rans",
+                                      "ef+fp8+huffman",
+                                      "bf16+lossless",
+                                      "fp32+lossless"};
 
 typedef struct bench {
     const layout *layout;

@@ -259,11 +259,12 @@ static void add_coded(const tg_gpu_pass *p, tg_run *run, const tg_plan *plan, co
 {
     tg_gpu_telling told;
     tg_gpu_ending e = check_of(&told, p, run, plan, body, len, front);
+    tg_gpu_pass adds = *p;
+    adds.splits = 1; /* words are joined as they are added */
     launch_find(p, run, plan, 0, body, len);
-    tg_gpu_read_body(p, run, body);
+    tg_gpu_read_body(&adds, run, body);
     tg_gpu_check_coded(p, &e, front, &told);
     run->work->is_verdict_clear = true;
-    tg_gpu_pass adds = *p;
     adds.sound = run->work->sound.device;
     if (run->uses.plain) {
         tg_gpu_pass plain = tg_gpu_plain_pass(&adds, run);

@@ -291,7 +291,8 @@ void tg_gpu_apply_scales(const tg_gpu_pass *p);
 void tg_gpu_subtract_pending(const tg_gpu_unit *units, uint32_t unit_n, float *residuals, void *stream);
 
 /* Adds weight times the values of a body's chunks to sums, or sets them; tg_sum_at of load.h says where they are. Dense chunks;
- * symbols and words are in space, or plain values and packed bits in the body. */
+ * symbols and words are in space, or plain values and packed bits in the body. With p->splits, words of lossless coding are as they come
+ * from the coder: lower bytes in the body, upper ones in space.scratch. */
 void tg_gpu_add_dense(const tg_gpu_pass *p, const uint8_t *body, float weight, int sets);
 
 /* The same for sparse chunks, whose coordinates are in space.positions. Elements that are not sent stay as they are. */
@@ -321,7 +322,8 @@ uint64_t tg_gpu_pack_scratch(uint32_t chunk_n, uint64_t element_n);
 const char *tg_gpu_pack_lacks(const tg_gpu_unit *unit);
 
 /* Reads symbols, words: from `body` by space.views to space.symbols and space.words, for all chunks with `coded`, and for sparse
- * chunks with bits. Dense bits are only checked here, because tg_gpu_add_dense reads them again. Damage goes to the verdict. */
+ * chunks with bits. Dense bits are only checked here, because tg_gpu_add_dense reads them again. With p->splits, words are not joined.
+ * Damage goes to the verdict. */
 void tg_gpu_read_symbols(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch);
 void tg_gpu_read_words(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scratch);
 

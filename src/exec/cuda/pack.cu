@@ -79,6 +79,8 @@ void tg_gpu_read_words(const tg_gpu_pass *p, const uint8_t *body, uint8_t *scrat
 {
     if (has(p, TG_GPU_LOSSLESS)) {
         tg_pack_rans_decode(p, body, scratch, TG_PACK_WORDS);
-        tg_pack_join(p, body, scratch);
+        if (!p->splits) {
+            tg_pack_join(p, body, scratch);
+        }
     }
 }

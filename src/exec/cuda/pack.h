@@ -1,5 +1,5 @@
 /* What the packing kernels share: which chunks are coded and how, their part of the scratch buffer, their tiles, and copies of
- * bytes between memory and shared memory at any alignment. Only pack*.cu include it. */
+ * bytes between memory and shared memory at any alignment. Only pack*.cu include it, and add.cu, which adds words of lossless coding. */
 #ifndef TG_EXEC_CUDA_PACK_H
 #define TG_EXEC_CUDA_PACK_H
 

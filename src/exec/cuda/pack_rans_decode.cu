@@ -435,7 +435,10 @@ TG_DEVICE void decode_own(decode_space &d, const tg_gpu_pass &p, const uint8_t *
     }
     const uint8_t *bytes = body + v->symbols;
     uint64_t len = v->indices - v->symbols, before = 1 + (uint64_t)j.lower_len;
-    if (len == 0 || bytes[0] == 0) { /* the plain form */
+    if (len == 0 || bytes[0] == 0) { /* the plain form, which other kernels read, of symbols; of words, who adds or joins them */
+        if (what == TG_PACK_WORDS && len != 1 + (uint64_t)j.plain_len) {
+            tg_refuse_chunk(p, chunk);
+        }
         return;
     }
     decode_job job = {};

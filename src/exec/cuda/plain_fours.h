@@ -59,6 +59,33 @@ template <unsigned WORDS> TG_DEVICE void tg_load_plain(uint32_t out[WORDS], cons
     }
 }
 
+/* The parts of four words of lossless coding (pack_lossless.cu): lower bytes at any address, then the upper ones, at a multiple of four. */
+template <unsigned WORDS> TG_DEVICE void tg_load_parts(uint32_t out[WORDS], const uint8_t *lowers, const uint8_t *uppers)
+{
+    tg_load_words<WORDS - 1>(out, lowers);
+    out[WORDS - 1] = __ldcs((const uint32_t *)(const void *)uppers);
+}
+
+/* The words. They are rotated left by one bit in the parts. */
+template <unsigned WORDS> TG_DEVICE void tg_join_parts(uint32_t out[WORDS])
+{
+    const uint32_t upper = out[WORDS - 1];
+    if (WORDS == 2) {
+        const uint32_t low = __byte_perm(out[0], upper, 0x5140), high = __byte_perm(out[0], upper, 0x7362);
+        out[0] = (low >> 1 & 0x7fff7fff) | (low << 15 & 0x80008000);
+        out[1] = (high >> 1 & 0x7fff7fff) | (high << 15 & 0x80008000);
+    } else { /* parts 0, 1 and 2 have 12 bytes, three of each word */
+        const uint32_t first = out[0], second = out[1], third = out[WORDS - 2];
+        const uint32_t r[4] = {
+            (first & 0xffffff) | upper << 24, (__funnelshift_r(first, second, 24) & 0xffffff) | (upper >> 8) << 24,
+            (__funnelshift_r(second, third, 16) & 0xffffff) | (upper >> 16) << 24, third >> 8 | (upper >> 24) << 24};
+        TG_UNROLL
+        for (unsigned i = 0; i < WORDS; i++) {
+            out[i] = r[i % 4] >> 1 | r[i % 4] << 31;
+        }
+    }
+}
+
 /* Four values; a NaN in half precision may become another. */
 template <unsigned WORDS> TG_DEVICE float4 tg_plain_four(const uint32_t words[WORDS], bool is_bf16)
 {
