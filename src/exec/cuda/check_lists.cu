@@ -11,14 +11,15 @@ enum {
     THREADS = TG_INDEX_THREADS,
     HASHERS = 8, /* warps of a block that hash */
     HASH_BLOCKS_MAX = 256,
-    CODED_BLOCKS_MAX = 396 /* three a multiprocessor */
+    CODED_HASHERS = 4, /* the same beside decoders, which leave little space on a multiprocessor */
+    CODED_BLOCKS_MAX = 528 /* four a multiprocessor */
 };
 
 /* What a block does after that. */
-typedef struct hashing {
+template <unsigned WARPS> struct hashing {
     tg_found f;
-    uint4 staged[HASHERS][TG_LEAF_VECTORS]; /* leaves, all of whose words are loaded at once */
-} hashing;
+    uint4 staged[WARPS][TG_LEAF_VECTORS]; /* leaves, all of whose words are loaded at once */
+};
 
 typedef struct own_chunk {
     tg_view view;
@@ -130,8 +131,8 @@ TG_DEVICE void read_chunk(tg_index_space &space, const own_chunk &own, const tg_
 
 /* The last leaf of a span makes the hash of that. Number 0 is what stands before the body, number 1 + i leaf i. IS_DIRECT: whole leaves are
  * hashed where they are, which is faster and takes more registers. All lanes of a warp. */
-template <bool IS_DIRECT>
-TG_DEVICE void hash_some(hashing &h, const tg_gpu_ending &e, const tg_gpu_front &front, uint64_t headers_len,
+template <bool IS_DIRECT, unsigned WARPS>
+TG_DEVICE void hash_some(hashing<WARPS> &h, const tg_gpu_ending &e, const tg_gpu_front &front, uint64_t headers_len,
                          uint32_t *leaves_done, uint32_t first, uint32_t step)
 {
     uint4 *staged = h.staged[threadIdx.x / TG_WARP];
@@ -183,7 +184,8 @@ TG_DEVICE void tell(const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_f
 }
 
 /* All of the last block. Some warps hash while others tell. */
-TG_DEVICE void conclude(hashing &h, const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front,
+template <unsigned WARPS>
+TG_DEVICE void conclude(hashing<WARPS> &h, const tg_gpu_pass &p, const tg_gpu_ending &e, const tg_gpu_front &front,
                         const tg_gpu_telling &t)
 {
     const uint32_t FIRST = TG_CHECKSUM_WARPS * TG_WARP, step = blockDim.x - FIRST;
@@ -205,7 +207,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
                 const __grid_constant__ tg_gpu_front front, const __grid_constant__ tg_gpu_telling t)
 {
     __shared__ union {
-        hashing h;
+        hashing<HASHERS> h;
         tg_index_space indices;
     } space;
     __shared__ own_chunk own;
@@ -253,31 +255,32 @@ TG_DEVICE void hash_nothing(const tg_found &f, const tg_gpu_ending &e)
 }
 
 /* Hashes a frame whose chunks are decoded by the kernel before this one, and judges it. Hashes need the frame alone, and what was before
- * that kernel, but for others that read the frame, had ended when it began: so they are computed while it decodes. The kernel after this
- * one begins when all is decoded. */
-__global__ static void __launch_bounds__(HASHERS *TG_WARP, 3)
+ * that kernel, but for others that read the frame, had ended when it began: so they are computed while it decodes. Only the last block waits
+ * for it, so that others make space for those after them; the kernel after this one begins when all is decoded. */
+__global__ static void __launch_bounds__(CODED_HASHERS *TG_WARP, 6)
     check_coded(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_gpu_ending e,
                 const __grid_constant__ tg_gpu_front front, const __grid_constant__ tg_gpu_telling t)
 {
-    __shared__ hashing h;
+    __shared__ hashing<CODED_HASHERS> h;
     __shared__ own_chunk own; /* nobody's */
     uint32_t bad = find_all(h.f, own, 0xffffffffu, p, e, front.len, t.headers_len), warp = threadIdx.x / TG_WARP;
     if (bad == 0xffffffffu) { /* else tg_gpu_find has refused it */
         if (blockIdx.x == 0) {
             hash_nothing(h.f, e);
         }
-        hash_some<true>(h, e, front, t.headers_len, t.leaves_done, blockIdx.x * HASHERS + warp, gridDim.x * HASHERS);
+        hash_some<true>(h, e, front, t.headers_len, t.leaves_done, blockIdx.x * CODED_HASHERS + warp,
+                        gridDim.x * CODED_HASHERS);
     }
-    tg_after_previous();
-    tg_next_may_begin();
     if (tg_block_is_last(e.done, tg_block_arrives(e.done), gridDim.x)) {
+        tg_after_previous();
+        tg_next_may_begin();
         conclude(h, p, e, front, t);
     }
 }
 
 void tg_gpu_check_coded(const tg_gpu_pass *p, const tg_gpu_ending *e, const tg_gpu_front *front, const tg_gpu_telling *t)
 {
-    uint64_t leaves = e->body_len / TG_LEAF_BYTES + p->chunk_n + 2, blocks = (leaves + HASHERS - 1) / HASHERS;
+    uint64_t leaves = e->body_len / TG_LEAF_BYTES + p->chunk_n + 2, blocks = (leaves + CODED_HASHERS - 1) / CODED_HASHERS;
     TG_LAUNCH_EARLY(check_coded, p->overlaps, blocks < CODED_BLOCKS_MAX ? blocks : (uint64_t)CODED_BLOCKS_MAX,
-                    HASHERS * TG_WARP, p->stream, *p, *e, *front, *t);
+                    CODED_HASHERS * TG_WARP, p->stream, *p, *e, *front, *t);
 }

@@ -454,7 +454,7 @@ TG_DEVICE void decode_own(decode_space &d, const tg_gpu_pass &p, const uint8_t *
 
 /* Of symbols, the launch before this one reads plain chunks. It has begun after all before it had ended, and does not touch coded ones:
  * so this one does not wait for it before it decodes. */
-__global__ static void __launch_bounds__(THREADS)
+__global__ static void __launch_bounds__(THREADS, 8)
     decode_chunks(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
     __shared__ decode_space d;

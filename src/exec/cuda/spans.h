@@ -52,7 +52,9 @@ TG_DEVICE void tg_leaf_is_hashed(uint64_t *space, const tg_gpu_ending &e, uint32
             leaves[l.number] = hash;
             __threadfence();
             before = atomicAdd(&leaves_done[l.span], 1u);
-            __threadfence();
+            if (before + 1 == l.leaf_n) {
+                __threadfence();
+            }
         }
         if (__shfl_sync(TG_ALL_LANES, before, 0) + 1 < l.leaf_n) {
             return;
