@@ -20,7 +20,10 @@ enum { TG_PACK_STREAM = 1024 /* symbols */, TG_PACK_STREAM_WORDS = 768 /* of 16 
 
 /* What is found out about a chunk before it is coded; in its scratch. */
 typedef struct tg_pack_code {
-    uint4 plans[TG_PACK_BASE];        /* rans: what the coder needs to know of a symbol. huffman: codes, in x */
+    union {
+        uint4 plans[TG_PACK_BASE]; /* huffman: codes, in x; read, slots */
+        uint2 pairs[TG_PACK_BASE]; /* rans: what the coder needs to know of a symbol */
+    };
     uint32_t part_len[TG_PACK_PARTS]; /* bytes of each part, which wait in scratch */
     uint32_t is_coded;                /* 0: it is written in the plain form */
     uint32_t form, head_len;          /* bytes before the lengths of parts, without the form */

@@ -7,7 +7,7 @@ enum { WARPS = 4, THREADS = WARPS * 32, BLOCKS = 8 /* of a chunk */, BATCH = 16 
 
 /* What the warps of a block share, and symbols of each for a batch of rounds. */
 typedef struct encode_space {
-    uint4 plans[TG_PACK_BASE];
+    uint2 plans[TG_PACK_BASE];
     uint4 symbols[WARPS][BATCH * TG_PACK_LANES / 16];
 } encode_space;
 static_assert(BATCH * TG_PACK_LANES / 16 == TG_PACK_LANES, "a lane loads a vector of symbols");
@@ -15,24 +15,28 @@ static_assert(BATCH * TG_PACK_LANES / 16 == TG_PACK_LANES, "a lane loads a vecto
 /* What does not change while a segment is coded. */
 typedef struct encode_job {
     uint16_t *end;      /* of its words, in device memory */
-    const uint4 *plans; /* in shared memory */
+    const uint2 *plans; /* in shared memory */
     uint32_t n, lane_n; /* symbols, states */
+    uint32_t limit;     /* 2^17 for each unit of the sum of frequencies */
 } encode_job;
 
-/* One symbol: returns the new state; *emits: the low 16 bits of the old one are a word of the stream. */
-TG_DEVICE uint32_t push(uint32_t x, uint4 plan, bool *emits)
+/* One symbol: returns the new state. *emits: *word, its low 16 bits, is a word of the stream. What is held of a state is one more than it
+ * is, which is what the inverse is multiplied by (pack_rans_table.cu). */
+TG_DEVICE uint32_t push(uint32_t x, uint2 plan, uint32_t limit, uint32_t *word, bool *emits)
 {
-    *emits = x >= plan.x;
-    x = *emits ? x >> 16 : x;
-    uint32_t quotient = __umulhi(x, plan.y) >> (plan.w >> 16);
-    return x + plan.z + quotient * (plan.w & 0xffffu);
+    uint32_t rest = plan.y >> 18, start = plan.y >> 4 & 0x3fff;
+    *emits = x > limit - (rest << 17);
+    *word = x + 0xffff;
+    x = *emits ? *word >> 16 : x;
+    uint32_t quotient = __umulhi(x, plan.x) >> (plan.y & 15);
+    return x + start + quotient * rest;
 }
 
-/* The words of a round, in the order of lanes, before the word_n that are there; returns how many there are then. */
-TG_DEVICE uint32_t emit(uint16_t *end, uint32_t word_n, uint32_t x, bool emits)
+/* The words of a round, of 16 bits, in the order of lanes, before the word_n that are there; returns how many there are then. */
+TG_DEVICE uint32_t emit(uint16_t *end, uint32_t word_n, uint32_t word, bool emits)
 {
     uint32_t mask = __ballot_sync(TG_ALL_LANES, emits), from_here = TG_ALL_LANES << tg_lane();
-    TG_STORE_BEFORE(emits, end, word_n + (uint32_t)__popc(mask & from_here), x);
+    TG_STORE_BEFORE(emits, end, word_n + (uint32_t)__popc(mask & from_here), word);
     return word_n + (uint32_t)__popc(mask);
 }
 
@@ -53,19 +57,19 @@ TG_DEVICE uint32_t push_batch(uint32_t *state, uint32_t word_n, const uint32_t s
                               int first)
 {
     uint32_t x = *state;
-    uint4 next = j.plans[symbols[N - 1]];
+    uint2 next = j.plans[symbols[N - 1]];
     TG_UNROLL
     for (int i = N - 1; i >= 0; i--) {
-        uint4 plan = next;
+        uint2 plan = next;
         if (i > 0) {
             next = j.plans[symbols[i - 1]]; /* does not depend on the state */
         }
         bool emits = false, is_there = true;
-        uint32_t after = push(x, plan, &emits);
+        uint32_t word = 0, after = push(x, plan, j.limit, &word, &emits);
         if (!IS_WHOLE) {
             is_there = tg_lane() < j.lane_n && (uint32_t)(first + i) * j.lane_n + tg_lane() < j.n;
         }
-        word_n = emit(j.end, word_n, x, emits && is_there);
+        word_n = emit(j.end, word_n, word, emits && is_there);
         x = is_there ? after : x;
     }
     *state = x;
@@ -135,11 +139,12 @@ TG_DEVICE uint32_t push_whole(uint32_t *x, uint32_t word_n, const uint16_t *symb
 template <class Symbol>
 TG_DEVICE uint32_t encode_segment(const Symbol *symbols, uint4 *staged, const encode_job &j, uint32_t bits)
 {
-    uint32_t x = 2u << bits;
+    uint32_t x = (2u << bits) + 1;
     int rounds = (int)((j.n + j.lane_n - 1) / j.lane_n), all = (rounds + FEW - 1) / FEW * FEW;
     int whole = j.lane_n == TG_WARP ? (int)(j.n / TG_WARP) / BATCH * BATCH : 0;
     uint32_t word_n = push_rounds<Symbol, false>(&x, 0, symbols, j, whole, all);
     word_n = push_whole(&x, word_n, symbols, staged, j, whole);
+    x--;
     bool is_long = x >> 16 != 0 && tg_lane() < j.lane_n;
     word_n = emit(j.end, word_n, x, is_long) + j.lane_n;
     if (tg_lane() < j.lane_n) {
@@ -167,12 +172,13 @@ __global__ static void __launch_bounds__(THREADS, 6) encode_segments(tg_gpu_pass
         return;
     }
     for (uint32_t i = threadIdx.x; i < j.base; i += THREADS) {
-        space.plans[i] = c.plans[i];
+        space.plans[i] = c.pairs[i];
     }
     __syncthreads();
     for (part += warp; part < c.part_n; part += BLOCKS * WARPS) {
         uint32_t from = part * c.each;
-        encode_job job = {tg_pack_segment_end(s, c, j.count, part), space.plans, min(c.each, j.count - from), c.lane_n};
+        encode_job job = {tg_pack_segment_end(s, c, j.count, part), space.plans, min(c.each, j.count - from), c.lane_n,
+                          1u << (17 + c.bits)};
         uint4 *staged = space.symbols[warp];
         uint32_t word_n = j.is_wide ? encode_segment((const uint16_t *)(const void *)j.symbols + from, staged, job, c.bits)
                                     : encode_segment(j.symbols + from, staged, job, c.bits);

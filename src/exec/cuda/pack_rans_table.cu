@@ -291,20 +291,23 @@ TG_DEVICE void cut_for(tg_pack_code *c, uint32_t count, uint64_t spare)
 
 /* ---- what is left for the coder ------------------------------------------------------------------------------------------------ */
 
-/* A plan, in four words: the least state that emits a word; the inverse of the frequency; what is added to the state; and what
- * the quotient is multiplied by, with the shift of the inverse from bit 16 on. The quotient of x is the upper word of x times the
- * inverse, shifted. For a frequency of 1 that is x - 1, so that what is added makes up for it. */
-TG_DEVICE uint4 plan_of(uint32_t f, uint32_t start, uint32_t bits)
+/* A plan, in two words, so that warps that load those of any symbols meet in few banks of shared memory: the inverse of the frequency f; and
+ * the shift of the inverse, from bit 4 on the start, and from bit 18 on what f leaves of 2^bits.
+ *
+ * The quotient of x and f, rounded down, is the upper word of (x + 1) times the inverse, shifted. The inverse is the largest number below
+ * 2^p / f, p being 32 plus the shift. So the product is less than (x + 1) / f, by at most (x + 1) / 2^p. That is at most 1 / f, because x + 1
+ * is at most 2^17 f, and that at most 2^p / f. */
+TG_DEVICE uint2 plan_of(uint32_t f, uint32_t start, uint32_t bits)
 {
     uint32_t rest = (1u << bits) - f;
     if (f <= 1) {
-        return make_uint4(f << 17, ~0u, start + rest, rest);
+        return make_uint2(~0u, rest << 18 | start << 4);
     }
     uint32_t log = 32 - (uint32_t)__clz((int)(f - 1));
     /* In binary64, whose quotient is below 2^32 and too far from the next integer to be rounded to it, unless it is one. */
     uint64_t number = 1ull << (31 + log), inverse = (uint64_t)((double)number / (double)f);
-    inverse += inverse * f != number ? 1 : 0;
-    return make_uint4(f << 17, (uint32_t)inverse, start, rest | (log - 1) << 16);
+    inverse -= inverse * f == number ? 1 : 0;
+    return make_uint2((uint32_t)inverse, rest << 18 | start << 4 | (log - 1));
 }
 
 /* One warp sums frequencies. */
@@ -421,7 +424,7 @@ __global__ static void __launch_bounds__(THREADS) make_tables(tg_gpu_pass p, uin
     }
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < j.base; i += THREADS) {
-        s.code->plans[i] = plan_of(t.frequency[chosen][i], t.starts[i], precision_of(chosen));
+        s.code->pairs[i] = plan_of(t.frequency[chosen][i], t.starts[i], precision_of(chosen));
     }
     uint8_t *out = p.space.out[chunk] + p.space.views[chunk].symbols + 1 + j.lower_len;
     write_table(out, &t, t.frequency[chosen], j.base, table_len);
