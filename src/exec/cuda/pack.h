@@ -201,17 +201,18 @@ TG_DEVICE void tg_copy_out(uint8_t *to, const uint8_t *shared, uint32_t len)
 /* Adds up the counts of all tiles of a chunk, two symbols a thread and many loads at a time; 0 from the base on. */
 TG_DEVICE void tg_pack_sum_counts(uint32_t *sums, const uint16_t *counts, uint32_t tile_n, uint32_t base)
 {
+    enum { AT_ONCE = 32 }; /* tiles of the longest chunk */
     const uint32_t *pairs = (const uint32_t *)(const void *)counts;
     for (uint32_t i = threadIdx.x; i < TG_PACK_BASE / 2; i += blockDim.x) {
         uint32_t low = 0, high = 0;
-        for (uint32_t tile = 0; 2 * i < base && tile < tile_n; tile += 16) {
-            uint32_t loaded[16];
+        for (uint32_t tile = 0; 2 * i < base && tile < tile_n; tile += AT_ONCE) {
+            uint32_t loaded[AT_ONCE];
 #pragma unroll
-            for (uint32_t k = 0; k < 16; k++) {
+            for (uint32_t k = 0; k < AT_ONCE; k++) {
                 loaded[k] = tile + k < tile_n ? pairs[(tile + k) * (TG_PACK_BASE / 2) + i] : 0;
             }
 #pragma unroll
-            for (uint32_t k = 0; k < 16; k++) {
+            for (uint32_t k = 0; k < AT_ONCE; k++) {
                 low += loaded[k] & 0xffff;
                 high += loaded[k] >> 16;
             }

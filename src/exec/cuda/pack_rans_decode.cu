@@ -135,9 +135,9 @@ typedef struct decode_state {
 } decode_state;
 
 /* The symbol that the low bits of a state stand for, with wide tables. */
-TG_DEVICE uint32_t symbol_at(const decode_space *d, uint32_t low)
+TG_DEVICE uint32_t symbol_at(const decode_space *d, uint32_t low, uint32_t upper)
 {
-    return ((const volatile uint8_t *)d->slots)[low] + (low >= d->upper ? 256u : 0u);
+    return ((const volatile uint8_t *)d->slots)[low] + (low >= upper ? 256u : 0u);
 }
 
 /* Takes the symbol out of a state: returns it; *x is what is left, which may be too small. */
@@ -162,6 +162,7 @@ typedef struct word_queue {
     int32_t left;         /* bytes of words after that */
     uint32_t shift;       /* bits of those before */
     uint32_t taken, filled;
+    uint32_t upper;       /* the low bits from which on symbols are from 256 on */
     uint32_t held[FILL / 2 / TG_WARP + 1];
 } word_queue;
 
@@ -202,19 +203,21 @@ TG_DEVICE word_queue queue_of(decode_space *d, uint32_t warp, const uint8_t *wor
                     8 * before,
                     0,
                     0,
+                    d->upper,
                     {0, 0, 0}};
     load_words(&q);
     return q;
 }
 
 /* A word as the ring has it. */
-template <bool IS_WIDE> TG_DEVICE uint2 with_slot(uint32_t word, const decode_space *d, uint32_t bits)
+template <bool IS_WIDE>
+TG_DEVICE uint2 with_slot(uint32_t word, const decode_space *d, uint32_t bits, uint32_t upper)
 {
     uint32_t low = word & ((1u << bits) - 1), second = word >> bits | low << 17;
     if (!IS_WIDE) {
         return make_uint2(d->slots[low], second);
     }
-    uint32_t symbol = symbol_at(d, low), own = d->symbols[symbol];
+    uint32_t symbol = symbol_at(d, low, upper), own = d->symbols[symbol];
     return make_uint2((own & 0xffff) | ((own >> 16) - low) << 16, second | symbol << 8);
 }
 static_assert(BITS_MIN >= 8 && BITS_MAX <= 14 && TG_PACK_BASE <= 512, "the parts of a word have space");
@@ -230,7 +233,8 @@ template <bool IS_WIDE> TG_DEVICE void fill_ring(word_queue *q, const decode_spa
     TG_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
         uint32_t pair = __funnelshift_r(q->held[i], q->held[i + 1], q->shift);
-        uint2 a = with_slot<IS_WIDE>(pair & 0xffff, d, bits), b = with_slot<IS_WIDE>(pair >> 16, d, bits);
+        uint2 a = with_slot<IS_WIDE>(pair & 0xffff, d, bits, q->upper);
+        uint2 b = with_slot<IS_WIDE>(pair >> 16, d, bits, q->upper);
         uint4 both = make_uint4(a.x, a.y, b.x, b.y), *at = (uint4 *)(void *)(q->pairs + first) + i;
         *at = both;
         if (first < AGAIN) {
@@ -251,7 +255,7 @@ TG_DEVICE void refill(decode_state *s, uint32_t x, bool is_there, const decode_s
     bool takes = x < 2u << bits && is_there;
     decode_state next = {0, 0, 0, 0, x, 0, takes};
     if (IS_WIDE) {
-        next.symbol = symbol_at(d, low);
+        next.symbol = symbol_at(d, low, q->upper);
         next.slot = d->symbols[next.symbol];
         next.low = takes ? 0 : low;
     } else {
@@ -454,7 +458,7 @@ TG_DEVICE void decode_own(decode_space &d, const tg_gpu_pass &p, const uint8_t *
 
 /* Of symbols, the launch before this one reads plain chunks. It has begun after all before it had ended, and does not touch coded ones:
  * so this one does not wait for it before it decodes. */
-__global__ static void __launch_bounds__(THREADS, 8)
+__global__ static void __launch_bounds__(THREADS)
     decode_chunks(tg_gpu_pass p, const uint8_t *body, uint8_t *scratch, uint32_t what)
 {
     __shared__ decode_space d;
