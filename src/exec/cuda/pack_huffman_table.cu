@@ -2,12 +2,12 @@
  * decides the form and writes the lengths of codes. */
 #include "exec/cuda/pack_prefix.h"
 
-enum { THREADS = 256 };
+enum { THREADS = 512 };
 
 typedef struct table_space {
     uint32_t counts[TG_PACK_BASE];
     uint32_t leaves[TG_PACK_BASE];                /* sorted: count, and the symbol in the low 9 bits */
-    uint32_t row[2][2 * TG_PACK_BASE];            /* weights of package-merge, in turn */
+    alignas(16) uint32_t row[2][2 * TG_PACK_BASE]; /* weights of package-merge, in turn; before, keys of symbols */
     uint16_t place[TG_PREFIX_BITS][TG_PACK_BASE]; /* of a leaf in the row of a level */
     uint8_t lengths[TG_PACK_BASE];
     uint32_t codes[TG_PACK_BASE];
@@ -18,15 +18,20 @@ typedef struct table_space {
 /* Sorts the symbols that occur by count, then by symbol; returns their number. */
 TG_DEVICE uint32_t sort_leaves(table_space *t, uint32_t base)
 {
-    uint32_t own = 0;
+    uint32_t own = 0, *keys = t->row[0];
+    for (uint32_t s = threadIdx.x; s < TG_PACK_BASE; s += THREADS) {
+        keys[s] = t->counts[s] == 0 ? ~0u : t->counts[s] << 9 | s; /* counts are 0 from the base on */
+    }
+    __syncthreads();
     for (uint32_t s = threadIdx.x; s < base; s += THREADS) {
-        if (t->counts[s] == 0) {
+        uint32_t place = 0, key = keys[s];
+        if (key == ~0u) {
             continue;
         }
-        uint32_t place = 0, key = t->counts[s] << 9 | s;
-        for (uint32_t other = 0; other < base; other++) {
-            uint32_t count = t->counts[other];
-            place += count > 0 && (count << 9 | other) < key ? 1 : 0;
+        for (uint32_t other = 0; other < base; other += 4) {
+            uint4 four = *(const uint4 *)(const void *)(keys + other);
+            place += (four.x < key ? 1u : 0u) + (four.y < key ? 1u : 0u);
+            place += (four.z < key ? 1u : 0u) + (four.w < key ? 1u : 0u);
         }
         t->leaves[place] = key;
         own++;
@@ -48,7 +53,7 @@ TG_DEVICE uint32_t count_below(const uint32_t *numbers, uint32_t n, uint32_t shi
 }
 
 /* Package-merge, as the host does it. A row merges the leaves and the pairs of the row before, a leaf before a pair of the same
- * weight: the place of each is found by a search in the others. */
+ * weight: the place of each is found by a search in the others. Half of the threads begin with leaves and half with pairs. */
 TG_DEVICE void merge_rows(table_space *t, uint32_t n)
 {
     uint32_t pair_n = 0;
@@ -70,7 +75,7 @@ TG_DEVICE void merge_rows(table_space *t, uint32_t n)
             row[place] = weight;
             t->place[level][leaf] = (uint16_t)place;
         }
-        for (uint32_t pair = threadIdx.x; pair < pair_n; pair += THREADS) {
+        for (uint32_t pair = (threadIdx.x + THREADS / 2) % THREADS; pair < pair_n; pair += THREADS) {
             row[pair + count_below(t->leaves, n, 9, pairs[pair], true)] = pairs[pair];
         }
         pair_n = (n + pair_n) / 2;
