@@ -101,8 +101,8 @@ TG_DEVICE plain_source split_source(const tg_gpu_pass &p, uint32_t chunk, const 
 
 /* Where the values of a tile are. */
 template <bool SPLITS>
-TG_DEVICE plain_source source_of(const tg_gpu_pass &p, const tg_gpu_tile &tile, const tg_gpu_unit &u, const uint8_t *body,
-                                 uint64_t element_at, uint64_t values_at)
+TG_DEVICE plain_source source_of(const tg_gpu_pass &p, const tg_gpu_tile &tile, const tg_gpu_unit &u,
+                                 const uint8_t *body, uint64_t element_at, uint64_t values_at)
 {
     const uint32_t plain_len = u.plain_len;
     const bool is_coded = u.coded != 0;

@@ -11,7 +11,7 @@ enum {
     THREADS = TG_INDEX_THREADS,
     HASHERS = 8, /* warps of a block that hash */
     HASH_BLOCKS_MAX = 256,
-    CODED_HASHERS = 4, /* the same beside decoders, which leave little space on a multiprocessor */
+    CODED_HASHERS = 4,     /* the same beside decoders, which leave little space on a multiprocessor */
     CODED_BLOCKS_MAX = 528 /* four a multiprocessor */
 };
 

@@ -149,12 +149,13 @@ static inline void tg_launch_early(void (*kernel)(Expected...), bool overlaps, u
 #if defined(__CUDACC__)
 typedef unsigned tg_place;
 #define TG_PLACE_OF(numbers) ((unsigned)__cvta_generic_to_shared(numbers))
-#define TG_PLACE_AFTER(to, place, n) asm volatile("mad.lo.u32 %0, %1, 8, %2;" : "=r"(to) : "r"((unsigned)(n)), "r"(place))
-#define TG_LOAD_IF(condition, value, place, n)                                                    \
+#define TG_PLACE_AFTER(to, place, n) \
+    asm volatile("mad.lo.u32 %0, %1, 8, %2;" : "=r"(to) : "r"((unsigned)(n)), "r"(place))
+#define TG_LOAD_IF(condition, value, place, n)                                                     \
     asm volatile("{ .reg .pred p; .reg .u32 at; setp.ne.u32 p, %1, 0; mad.lo.u32 at, %3, 8, %2;\n" \
-                 "@p ld.shared.u64 %0, [at]; }"                                                   \
-                 : "+l"(value)                                                                    \
-                 : "r"((unsigned)(condition)), "r"(place), "r"((unsigned)(n))                     \
+                 "@p ld.shared.u64 %0, [at]; }"                                                    \
+                 : "+l"(value)                                                                     \
+                 : "r"((unsigned)(condition)), "r"(place), "r"((unsigned)(n))                      \
                  : "memory")
 #else
 typedef const uint64_t *tg_place;

@@ -68,8 +68,8 @@ typedef struct decode_space {
 typedef struct bit_reader {
     const uint32_t *words;
     const uint16_t *slots;
-    uint32_t at, first;   /* word number `first` is ahead[0] */
-    uint32_t low, high;   /* 64 bits from `at` on when they were held, of which codes have been dropped */
+    uint32_t at, first; /* word number `first` is ahead[0] */
+    uint32_t low, high; /* 64 bits from `at` on when they were held, of which codes have been dropped */
     uint32_t ahead[5];
 } bit_reader;
 

@@ -6,9 +6,9 @@ enum { THREADS = 512 };
 
 typedef struct table_space {
     uint32_t counts[TG_PACK_BASE];
-    uint32_t leaves[TG_PACK_BASE];                /* sorted: count, and the symbol in the low 9 bits */
+    uint32_t leaves[TG_PACK_BASE];                 /* sorted: count, and the symbol in the low 9 bits */
     alignas(16) uint32_t row[2][2 * TG_PACK_BASE]; /* weights of package-merge, in turn; before, keys of symbols */
-    uint16_t place[TG_PREFIX_BITS][TG_PACK_BASE]; /* of a leaf in the row of a level */
+    uint16_t place[TG_PREFIX_BITS][TG_PACK_BASE];  /* of a leaf in the row of a level */
     uint8_t lengths[TG_PACK_BASE];
     uint32_t codes[TG_PACK_BASE];
 } table_space;

@@ -11,7 +11,7 @@
 
 enum { WARPS = 4, THREADS = WARPS * 32, BLOCKS = 8 /* of a chunk */, ROUNDS = 4 /* between two looks at the ring */ };
 enum { FILL = ROUNDS * TG_PACK_LANES /* words */, RING = 2 * FILL, BITS_MIN = 8, BITS_MAX = 14 };
-enum { AGAIN = TG_PACK_LANES /* words from the start of the ring, again after its end: those of a round stand side by side */ };
+enum { AGAIN = TG_PACK_LANES /* words of the ring's start, again after its end: those of a round are side by side */ };
 enum { OWNED = TG_PACK_BASE / THREADS /* symbols of a thread, while the table is made */ };
 
 /* Tables, with the slots of a state's low bits. Narrow ones, for up to 12 bits and bytes as symbols, have whole slots: from bit 0
@@ -162,7 +162,7 @@ typedef struct word_queue {
     int32_t left;         /* bytes of words after that */
     uint32_t shift;       /* bits of those before */
     uint32_t taken, filled;
-    uint32_t upper;       /* the low bits from which on symbols are from 256 on */
+    uint32_t upper; /* the low bits from which on symbols are from 256 on */
     uint32_t held[FILL / 2 / TG_WARP + 1];
 } word_queue;
 
@@ -210,8 +210,7 @@ TG_DEVICE word_queue queue_of(decode_space *d, uint32_t warp, const uint8_t *wor
 }
 
 /* A word as the ring has it. */
-template <bool IS_WIDE>
-TG_DEVICE uint2 with_slot(uint32_t word, const decode_space *d, uint32_t bits, uint32_t upper)
+template <bool IS_WIDE> TG_DEVICE uint2 with_slot(uint32_t word, const decode_space *d, uint32_t bits, uint32_t upper)
 {
     uint32_t low = word & ((1u << bits) - 1), second = word >> bits | low << 17;
     if (!IS_WIDE) {
@@ -259,7 +258,7 @@ TG_DEVICE void refill(decode_state *s, uint32_t x, bool is_there, const decode_s
         next.slot = d->symbols[next.symbol];
         next.low = takes ? 0 : low;
     } else {
-        next.slot = ((const volatile uint32_t *)d->slots)[low]; /* else a compiler loads it where it is needed, and late */
+        next.slot = ((const volatile uint32_t *)d->slots)[low]; /* else a compiler loads it late */
     }
     uint64_t taken = next.slot; /* the slot, and no word */
     uint32_t votes = __ballot_sync(TG_ALL_LANES, takes), below = (1u << tg_lane()) - 1;
@@ -439,7 +438,7 @@ TG_DEVICE void decode_own(decode_space &d, const tg_gpu_pass &p, const uint8_t *
     }
     const uint8_t *bytes = body + v->symbols;
     uint64_t len = v->indices - v->symbols, before = 1 + (uint64_t)j.lower_len;
-    if (len == 0 || bytes[0] == 0) { /* the plain form, which other kernels read, of symbols; of words, who adds or joins them */
+    if (len == 0 || bytes[0] == 0) { /* the plain form, which other kernels read */
         if (what == TG_PACK_WORDS && len != 1 + (uint64_t)j.plain_len) {
             tg_refuse_chunk(p, chunk);
         }

@@ -60,7 +60,8 @@ template <unsigned WORDS> TG_DEVICE void tg_load_plain(uint32_t out[WORDS], cons
 }
 
 /* The parts of four words of lossless coding (pack_lossless.cu): lower bytes at any address, then the upper ones, at a multiple of four. */
-template <unsigned WORDS> TG_DEVICE void tg_load_parts(uint32_t out[WORDS], const uint8_t *lowers, const uint8_t *uppers)
+template <unsigned WORDS>
+TG_DEVICE void tg_load_parts(uint32_t out[WORDS], const uint8_t *lowers, const uint8_t *uppers)
 {
     tg_load_words<WORDS - 1>(out, lowers);
     out[WORDS - 1] = __ldcs((const uint32_t *)(const void *)uppers);

@@ -24,7 +24,7 @@ TG_DEVICE float tg_split_value(const tg_gpu_unit &u, const uint8_t *lowers, cons
         word |= (uint32_t)lowers[i * rest + b] << 8 * b;
     }
     word = word >> 1 | word << (bits - 1);
-    return u.plain_len == 4                ? __uint_as_float(word)
+    return u.plain_len == 4            ? __uint_as_float(word)
            : u.quantize == TG_GPU_FP16 ? tg_fp16_to_float((uint16_t)word)
                                        : tg_bf16_to_float((uint16_t)word);
 }
