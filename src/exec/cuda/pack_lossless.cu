@@ -169,7 +169,7 @@ __global__ static void __launch_bounds__(THREADS) split_tiles(tg_gpu_pass p, uin
     tg_pack_job j;
     tg_after_previous();
     tg_next_may_begin();
-    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS)) {
+    if (!tg_pack_tile_job_of(&j, &tile, &tiles, p, scratch, TG_PACK_WORDS) || tile >= j.tile_n) {
         return;
     }
     uint32_t part_n = PART / j.unit->plain_len;
