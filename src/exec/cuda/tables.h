@@ -210,9 +210,9 @@ typedef struct tg_gpu_pass {
     uint32_t kinds;      /* of its units, one bit each (tg_gpu_quantize_kinds); 0: not known */
     uint8_t nonfinite;   /* tg_nonfinite */
     uint8_t is_answer, has_values, has_clip, has_residuals, adds_few;
+    uint8_t splits;       /* decoded words of lossless coding stay in parts, which are joined as they are added */
     uint8_t counts_early; /* symbols that are coded are counted when they are rounded (hold.cu) */
     uint8_t overlaps;     /* kernels may be launched early (kernel.h) */
-    uint8_t splits;       /* decoded words of lossless coding stay in parts, which are joined as they are added */
     void *stream;
 } tg_gpu_pass;
 
