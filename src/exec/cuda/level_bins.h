@@ -33,11 +33,11 @@ TG_DEVICE void tg_count_in_bin(uint32_t *bins, const tg_binning &by, float value
 #endif
 }
 
-/* Bins of equal width from end to end, or where most values are if the ends are far outside; values beyond are in the outer bins. */
-TG_DEVICE tg_binning tg_bins_between(float low, float high, float mean)
+/* Bins of equal width from end to end, or where most values are if the ends are outside `far` times the mean magnitude; values beyond are in
+ * the outer bins. */
+TG_DEVICE tg_binning tg_bins_between(float low, float high, float mean, float far)
 {
-    const float FAR = 5; /* times the mean magnitude */
-    float from = fmaxf(low, -FAR * mean), width = fminf(high, FAR * mean) - from, scale = 1 / width;
+    float from = fmaxf(low, -far * mean), width = fminf(high, far * mean) - from, scale = 1 / width;
     scale = width > 0 && tg_is_finite(width) && tg_is_finite(scale) ? scale : 0.0f;
     return {scale, -from * scale};
 }

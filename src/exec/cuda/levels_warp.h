@@ -8,11 +8,13 @@
 #include "exec/cuda/level_bins.h"
 #include "exec/cuda/levels.h"
 
+enum { TG_FEW = 2 * TG_WARP }; /* values of a bin that a warp compares with each other */
+
 /* What a bucket needs in shared memory beside its values: first for choosing levels, then for rounding. */
 typedef union tg_greedy_space {
     struct {
         alignas(16) uint32_t ends[TG_LEVEL_BINS]; /* how many values are in a bin or before it */
-        float few[TG_WARP];                       /* the values of a bin */
+        float few[TG_FEW];                        /* the values of a bin */
         uint32_t few_n;
     } choice;
     tg_level_space chosen;
@@ -78,22 +80,28 @@ TG_DEVICE void tg_gather_bin(tg_greedy_space &space, const tg_warp_values &held,
     });
 }
 
-/* The value of a rank among few, `first` of all values being in earlier bins. */
+/* The value of a rank among few, at most TG_FEW, `first` of all values being in earlier bins. */
 TG_DEVICE float tg_value_of_few(const float *few, uint32_t n, uint32_t first, uint32_t rank)
 {
+    enum { AT_ONCE = 4 };
     const uint32_t lane = threadIdx.x % TG_WARP;
-    const float value = lane < n ? few[lane] : INFINITY;
-    uint32_t lower = first; /* values below this lane's */
+    const float low = lane < n ? few[lane] : INFINITY, high = lane + TG_WARP < n ? few[lane + TG_WARP] : INFINITY;
+    uint32_t below_low = first, below_high = first; /* values below those of this lane */
     TG_ROLL
-    for (uint32_t i = 0; i < n; i += 4) {
+    for (uint32_t i = 0; i < n; i += AT_ONCE) {
+        const float from = i < TG_WARP ? low : high;
         TG_UNROLL
-        for (uint32_t k = 0; k < 4; k++) {
-            lower += __shfl_sync(TG_ALL_LANES, value, (int)(i + k)) < value ? 1 : 0;
+        for (uint32_t k = 0; k < AT_ONCE; k++) {
+            const float other = __shfl_sync(TG_ALL_LANES, from, (int)(i + k));
+            below_low += other < low ? 1 : 0;
+            below_high += other < high ? 1 : 0;
         }
     }
-    const uint32_t best =
-        __reduce_max_sync(TG_ALL_LANES, lower <= rank ? lower * TG_WARP + lane : 0); /* the largest one */
-    return __shfl_sync(TG_ALL_LANES, value, (int)(best % TG_WARP));
+    /* the largest one with so many below it */
+    const uint32_t best_low = below_low <= rank ? below_low * TG_FEW + lane : 0,
+                   best_high = below_high <= rank ? below_high * TG_FEW + TG_WARP + lane : 0,
+                   best = __reduce_max_sync(TG_ALL_LANES, max(best_low, best_high));
+    return __shfl_sync(TG_ALL_LANES, best % TG_FEW < TG_WARP ? low : high, (int)(best % TG_WARP));
 }
 
 TG_DEVICE float tg_warp_least(float value)
@@ -145,7 +153,7 @@ TG_DEVICE float tg_value_of_rank(tg_greedy_space &space, const tg_warp_values &h
     const uint32_t bin = tg_bin_of_rank(space, rank), first = bin == 0 ? 0 : space.choice.ends[bin - 1];
     const uint32_t n = space.choice.ends[bin] - first;
     const float wanted = __uint_as_float(TG_PLACE + bin);
-    if (n > TG_WARP) {
+    if (n > TG_FEW) {
         return tg_value_of_many(held, by, wanted, rank);
     }
     if (held.lane == 0) {
@@ -173,13 +181,24 @@ struct tg_ways {
         sum = __dadd_rz(sum, (high - (double)x) * scale);
     }
 
+    /* That of all lanes. Sums of lanes are below 2^47. */
+    __device__ __forceinline__ uint64_t total() const
+    {
+        const uint64_t of_lane = (uint64_t)__double_as_longlong(sum) & ((1ull << 52) - 1);
+        return ((uint64_t)__reduce_add_sync(TG_ALL_LANES, (uint32_t)(of_lane >> 24)) << 24) +
+               __reduce_add_sync(TG_ALL_LANES, (uint32_t)of_lane & 0xffffffu);
+    }
+
+    /* The way from the lower level to the upper one. */
+    __device__ __forceinline__ uint64_t whole(float from) const
+    {
+        return (uint64_t)((high - (double)from) * scale);
+    }
+
     /* The rank of the best level between both, the least and the largest of n values. Ways of all values were added. */
     __device__ __forceinline__ uint32_t rank(float from, uint32_t n) const
     {
-        const uint64_t of_lane = (uint64_t)__double_as_longlong(sum) & ((1ull << 52) - 1); /* below 2^47 */
-        uint64_t all = (uint64_t)__reduce_add_sync(TG_ALL_LANES, (uint32_t)(of_lane >> 24)) << 24;
-        all += __reduce_add_sync(TG_ALL_LANES, (uint32_t)of_lane & 0xffffffu);
-        all -= (uint64_t)((high - (double)from) * scale); /* only values from rank 1 on count */
+        const uint64_t all = total() - whole(from); /* only values from rank 1 on count */
         return min((uint32_t)((all + (1ull << TG_GRID_BITS) - 1) >> TG_GRID_BITS), n - 1);
     }
 };
@@ -199,7 +218,7 @@ TG_DEVICE void tg_choose_three(tg_greedy_space &space, const tg_warp_values &hel
     for (unsigned half = 16; half > 0; half /= 2) {
         magnitudes += __shfl_xor_sync(TG_ALL_LANES, magnitudes, (int)half);
     }
-    const tg_binning by = tg_bins_between(low, high, magnitudes / (float)held.n);
+    const tg_binning by = tg_bins_between(low, high, magnitudes / (float)held.n, 5);
     TG_UNROLL
     for (unsigned i = 0; i < TG_LEVEL_BINS / 4; i += TG_WARP) {
         ((uint4 *)(void *)space.choice.ends)[i + held.lane] = make_uint4(0, 0, 0, 0);

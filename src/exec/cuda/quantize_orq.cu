@@ -2,7 +2,7 @@
  *
  * Values of a short bucket are put in order in shared memory, up to bins of a few, which are counted and then filled. A level is a value
  * of a known rank: one of the few in the bin that has this rank. The values between two levels lie side by side, for the sum that the
- * rank of the next level follows from. Long buckets are not ordered: a rank is found by counting the values up to a few thresholds. */
+ * rank of the next level follows from. Both warps find the level in the middle; then each halves its half. Long buckets are not ordered: a rank is found by counting the values up to a few thresholds. */
 #include "exec/cuda/levels_warp.h"
 #include "exec/cuda/scan.h"
 
@@ -15,11 +15,21 @@ TG_DEVICE uint32_t middle_rank(uint64_t sum, uint32_t k, uint32_t j)
 
 /* ---- short buckets ------------------------------------------------------------------------------------------------------- */
 
+enum { SHORT_WARPS = TG_SHORT_BUCKET / TG_LEAF_N };
+
+/* What a warp knows of its values. */
+typedef struct leaf_facts {
+    float low, high, magnitudes;
+    uint32_t lower_bins; /* the values in its part of the bins */
+    uint64_t ways;       /* the sum of ways up from values to the largest one */
+} leaf_facts;
+
 /* The values of a bucket, in order but for those of a bin. In shared memory. */
 typedef struct ordering {
     float values[TG_SHORT_BUCKET];
     alignas(16) uint32_t ends[TG_LEVEL_BINS]; /* of each bin: where the next one begins */
     tg_binning by;
+    leaf_facts facts[SHORT_WARPS];
 } ordering;
 
 TG_DEVICE uint32_t start_of(const ordering &o, uint32_t bin)
@@ -27,27 +37,77 @@ TG_DEVICE uint32_t start_of(const ordering &o, uint32_t bin)
     return bin == 0 ? 0 : o.ends[bin - 1];
 }
 
-template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const tg_binning &by)
+/* The least and the largest clipped value, either sign of 0, and bins between them; these are cleared. */
+template <class Team> TG_DEVICE tg_binning find_bins(ordering &o, Team &team, float *least, float *most)
 {
-    constexpr unsigned THREADS = Team::WARP_N * TG_WARP, VECTORS = TG_LEVEL_BINS / THREADS / 4; /* of a thread */
-    uint4 *ends = (uint4 *)(void *)o.ends + team.thread() * VECTORS, counts[VECTORS];
+    constexpr float FAR = 6; /* times the mean magnitude: beyond it, a bin has some values of a long tail */
+    constexpr unsigned THREADS = SHORT_WARPS * TG_WARP;
+    float low = INFINITY, high = -INFINITY, magnitudes = 0;
+    team.each([&](float x, uint32_t) {
+        low = fminf(low, x);
+        high = fmaxf(high, x);
+        magnitudes += fabsf(x) * (1.0f / TG_SHORT_BUCKET); /* no sum overflows */
+    });
+    low = tg_warp_least(low);
+    high = tg_warp_most(high);
     TG_UNROLL
-    for (unsigned i = 0; i < VECTORS; i++) {
-        ends[i] = make_uint4(0, 0, 0, 0);
+    for (unsigned half = 16; half > 0; half /= 2) {
+        magnitudes += __shfl_xor_sync(TG_ALL_LANES, magnitudes, (int)half);
     }
+    if (team.lane == 0) {
+        o.facts[team.warp] = {low, high, magnitudes, 0, 0};
+    }
+    TG_UNROLL
+    for (unsigned i = 0; i < TG_LEVEL_BINS / 4; i += THREADS) {
+        ((uint4 *)(void *)o.ends)[i + team.thread()] = make_uint4(0, 0, 0, 0);
+    }
+    team.sync();
+    magnitudes = 0;
+    TG_UNROLL
+    for (unsigned w = 0; w < SHORT_WARPS; w++) {
+        low = fminf(low, o.facts[w].low);
+        high = fmaxf(high, o.facts[w].high);
+        magnitudes += o.facts[w].magnitudes;
+    }
+    *least = low;
+    *most = high;
+    return tg_bins_between(low, high, magnitudes * ((float)TG_SHORT_BUCKET / (float)team.b.n), FAR);
+}
+
+/* Puts values in order, `low` to `high`. Returns the sum of ways up from all of them to the largest one. */
+template <class Team>
+TG_DEVICE uint64_t put_in_order(ordering &o, Team &team, const tg_binning &by, float low, float high)
+{
+    constexpr unsigned VECTORS = TG_LEVEL_BINS / (SHORT_WARPS * TG_WARP) / 4; /* of a thread */
+    uint4 *ends = (uint4 *)(void *)o.ends + team.thread() * VECTORS, counts[VECTORS];
     if (team.thread() == 0) {
         o.by = by;
     }
+    tg_ways up(low, high);
+    team.each([&](float x, uint32_t) {
+        tg_count_in_bin(o.ends, by, x);
+        up.add(x);
+    });
+    const uint64_t own = up.total();
     team.sync();
-    team.each([&](float x, uint32_t) { tg_count_in_bin(o.ends, by, x); });
-    team.sync();
-    uint32_t sum = 0;
+    uint32_t sum = 0, all;
     TG_UNROLL
     for (unsigned i = 0; i < VECTORS; i++) {
         counts[i] = ends[i];
         sum += counts[i].x + counts[i].y + counts[i].z + counts[i].w;
     }
-    uint32_t before = team.scan(sum);
+    uint32_t before = tg_warp_scan(sum, &all);
+    if (team.lane == 0) {
+        o.facts[team.warp].lower_bins = all;
+        o.facts[team.warp].ways = own;
+    }
+    team.sync();
+    uint64_t ways = 0;
+    TG_UNROLL
+    for (unsigned w = 0; w < SHORT_WARPS; w++) {
+        before += w < team.warp ? o.facts[w].lower_bins : 0;
+        ways += o.facts[w].ways;
+    }
     TG_UNROLL
     for (unsigned i = 0; i < VECTORS; i++) { /* a bin begins there, and ends there when it is filled */
         const uint4 n = counts[i];
@@ -57,6 +117,7 @@ template <class Team> TG_DEVICE void put_in_order(ordering &o, Team &team, const
     team.sync();
     team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.ends[tg_bin_of(by, x)], 1u)] = x; });
     team.sync();
+    return ways;
 }
 
 /* The following are by a warp. */
@@ -72,7 +133,7 @@ TG_DEVICE uint32_t count_between(const ordering &o, uint32_t first, uint32_t end
 }
 
 /* The value of a rank among many values [first, end) of one bin, by halving the range of their keys. */
-TG_DEVICE float value_among(const ordering &o, uint32_t first, uint32_t end, uint32_t rank)
+TG_CALLED float value_among(const ordering &o, uint32_t first, uint32_t end, uint32_t rank)
 {
     uint32_t high = 0, low = 0; /* low: of the complement */
     for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
@@ -101,37 +162,30 @@ TG_DEVICE float value_of_rank(const ordering &o, uint32_t rank)
     uint32_t part = (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.ends[lane * PART + PART - 1] > rank)) - 1;
     uint32_t bin = part * PART + (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.ends[part * PART + lane % PART] > rank)) - 1;
     uint32_t first = start_of(o, bin), count = o.ends[bin] - first;
-    rank -= first;
-    if (count > TG_WARP) {
-        return value_among(o, first, first + count, rank);
-    }
-    float value = lane < count ? o.values[first + lane] : 0.0f;
-    uint32_t lower = 0; /* values that come before this lane's */
-    for (uint32_t i = 0; i < count; i++) {
-        float other = o.values[first + i];
-        lower += other < value || (other == value && i < lane) ? 1 : 0;
-    }
-    unsigned has = __ballot_sync(TG_ALL_LANES, lane < count && lower == rank);
-    return __shfl_sync(TG_ALL_LANES, value, __ffs((int)has) - 1);
+    return count > TG_FEW ? value_among(o, first, first + count, rank - first)
+                          : tg_value_of_few(o.values + first, count, first, rank);
 }
 
 /* The best level between two others on ranks k and j: its rank, and its value. */
 TG_DEVICE uint32_t middle_of(float *level, const ordering &o, uint32_t k, uint32_t j, float from, float to)
 {
-    double high = (double)to, low = (double)from, scale = 0x1p40 / (high - low);
-    uint32_t first = start_of(o, tg_bin_of(o.by, from)), end = o.ends[tg_bin_of(o.by, to)];
-    uint64_t sum = 0;
-    TG_UNROLL_BY(4)
-    for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
-        double x = (double)fminf(fmaxf(o.values[i], from), to); /* others of these bins count as if they were on a level */
-        sum += (uint64_t)((high - x) * scale);
+    enum { AT_ONCE = 4 };
+    tg_ways up(from, to);
+    const uint32_t first = start_of(o, tg_bin_of(o.by, from)), end = o.ends[tg_bin_of(o.by, to)];
+    TG_ROLL
+    for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += AT_ONCE * TG_WARP) {
+        float x[AT_ONCE];
+        TG_UNROLL
+        for (uint32_t c = 0; c < AT_ONCE; c++) { /* others of these bins count as if they were on a level */
+            x[c] = i + c * TG_WARP < end ? fminf(fmaxf(o.values[i + c * TG_WARP], from), to) : to;
+        }
+        TG_UNROLL
+        for (uint32_t c = 0; c < AT_ONCE; c++) {
+            up.add(x[c]);
+        }
     }
-    TG_UNROLL
-    for (unsigned half = 16; half > 0; half /= 2) {
-        sum += __shfl_xor_sync(TG_ALL_LANES, sum, (int)half);
-    }
-    sum -= (uint64_t)(k + 1 - first) * (uint64_t)((high - low) * scale); /* only values from rank k + 1 on count */
-    uint32_t rank = middle_rank(sum, k, j);
+    /* only values from rank k + 1 on count */
+    const uint32_t rank = middle_rank(up.total() - (uint64_t)(k + 1 - first) * up.whole(from), k, j);
     *level = rank == j ? to : value_of_rank(o, rank);
     return rank;
 }
@@ -214,15 +268,42 @@ struct greedy : tg_levels {
         return rank;
     }
 
-    /* Levels 0 and n - 1 are known: the ends. Halves intervals between levels, widest first: each by a warp, ... */
+    /* Levels 0 and n - 1 are known: the ends, and the sum of ways up from all values to the last one. Halves intervals between levels, widest
+     * first. All warps find the level in the middle, and then each has its half, without waiting for others; ... */
     template <class Team>
     static __device__ __forceinline__ void choose_in_order(Team &team, const ordering &o, float *chosen, uint32_t *ranks,
-                                                           uint32_t n)
+                                                           uint32_t n, uint64_t ways, float low, float high)
     {
-        for (uint32_t width = n - 1; width > 1; width /= 2) {
-            for (uint32_t lo = team.warp * width; lo + 1 < n; lo += Team::WARP_N * width) {
+        static_assert((unsigned)Team::WARP_N == 2, "each warp has a half");
+        const uint32_t half = (n - 1) / 2, lowest = team.warp * half, last = team.b.n - 1;
+        uint32_t middle = 0;
+        float level = low;
+        if (high > low) {
+            middle = middle_rank(ways - tg_ways(low, high).whole(low), 0, last);
+            level = middle == last ? high : value_of_rank(o, middle);
+        }
+        if (team.lane == 0) { /* of this warp alone: the ends of its half */
+            uint32_t *own = ranks + team.warp * TG_ORQ_MAX;
+            own[lowest] = team.warp == 0 ? 0 : middle;
+            own[lowest + half] = team.warp == 0 ? middle : last;
+        }
+        halve(team, o, chosen, ranks + team.warp * TG_ORQ_MAX, lowest, half, level);
+        if (team.thread() == 0) {
+            chosen[half] = level;
+        }
+        team.sync();
+    }
+
+    /* The levels of a warp's half, whose end in the middle of all levels is `middle`. */
+    template <class Team>
+    static __device__ __forceinline__ void halve(Team &team, const ordering &o, float *chosen, uint32_t *ranks,
+                                                 uint32_t lowest, uint32_t half, float middle)
+    {
+        for (uint32_t width = half; width > 1; width /= 2) {
+            __syncwarp();
+            for (uint32_t lo = lowest; lo < lowest + half; lo += width) {
                 uint32_t rank = ranks[lo];
-                float level = chosen[lo], to = chosen[lo + width];
+                float level = lo == half ? middle : chosen[lo], to = lo + width == half ? middle : chosen[lo + width];
                 if (to > level) {
                     rank = middle_of(&level, o, rank, ranks[lo + width], level, to);
                 }
@@ -231,7 +312,6 @@ struct greedy : tg_levels {
                     chosen[lo + width / 2] = level;
                 }
             }
-            team.sync();
         }
     }
 
@@ -267,26 +347,29 @@ struct greedy : tg_levels {
 
     template <class Team> __device__ __forceinline__ void fit_team(Team &team, const tg_gpu_unit &u)
     {
-        __shared__ uint32_t ranks[TG_ORQ_MAX];
+        __shared__ uint32_t ranks[Team::FITS ? SHORT_WARPS * TG_ORQ_MAX : TG_ORQ_MAX];
         __shared__ tg_level_space space;
         team.clip_to(u.quantize_params[TG_ORQ_CLIP]);
         float low, high;
-        team.find_ends(&low, &high);
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            space.chosen[0] = low;
-            space.chosen[u.base - 1] = high;
-            ranks[0] = 0;
-            ranks[u.base - 1] = team.b.n - 1;
-        }
-        __syncthreads();
         if constexpr (Team::FITS) {
             __shared__ ordering o;
-            float magnitudes = 0, share = 1 / (float)team.b.n;
-            team.each([&](float x, uint32_t) { magnitudes += fabsf(x) * share; });
-            put_in_order(o, team, tg_bins_between(low, high, team.about(magnitudes)));
-            choose_in_order(team, o, space.chosen, ranks, u.base);
+            const tg_binning by = find_bins(o, team, &low, &high);
+            if (team.thread() == 0) {
+                space.chosen[0] = low;
+                space.chosen[u.base - 1] = high;
+            }
+            const uint64_t ways = put_in_order(o, team, by, low, high);
+            choose_in_order(team, o, space.chosen, ranks, u.base, ways, low, high);
         } else {
+            team.find_ends(&low, &high);
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                space.chosen[0] = low;
+                space.chosen[u.base - 1] = high;
+                ranks[0] = 0;
+                ranks[u.base - 1] = team.b.n - 1;
+            }
+            __syncthreads();
             choose(team, space.chosen, ranks, u.base);
         }
         take(team, space, u);
