@@ -7,7 +7,7 @@
  *     IS_WIDE                      whether its symbols usually take 2 bytes
  *     BLOCKS                       blocks of short buckets that share an SM, which limits registers
  *     number_len(unit)             bytes of each number that travels with a bucket
- *     fit(team, unit)              all threads: computes what the values share
+ *     fit(team, unit)              all threads: computes what the values share; team.scratch is the memory of the draws
  *     write(side, i)               thread number i of the bucket: writes its part of that
  *     bool guesses()               whether guesses hold for these values; if not, all random bits decide
  *     tg_guess guess(value)        the two symbols that a value can become, and which one by 16 random bits, nearly
@@ -344,6 +344,7 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP, IS_RESIDENT ? Q::BLOCKS
             return;
         }
         tg_team<WARPS, IS_RESIDENT> team(p, s.b, space, values);
+        team.scratch = (uint8_t *)(void *)draws; /* until values are rounded */
         if (Q::CHECKS) {
             team.load();
         } else if (team.warp < team.leaves()) {

@@ -24,21 +24,27 @@ typedef struct leaf_facts {
     uint64_t ways;       /* the sum of ways up from values to the largest one */
 } leaf_facts;
 
-/* The values of a bucket, in order but for those of a bin. In shared memory. */
-typedef struct ordering {
-    float values[TG_SHORT_BUCKET];
+/* In shared memory, where draws come later. */
+typedef struct level_bins {
     alignas(16) uint32_t ends[TG_LEVEL_BINS]; /* of each bin: where the next one begins */
     tg_binning by;
     leaf_facts facts[SHORT_WARPS];
+} level_bins;
+static_assert(sizeof(level_bins) <= SHORT_WARPS * TG_DRAW_BLOCKS * sizeof(uint4), "bins have the place of draws");
+
+/* The values of a bucket, in order but for those of a bin. In shared memory. */
+typedef struct ordering {
+    float *values;
+    level_bins &bins;
 } ordering;
 
 TG_DEVICE uint32_t start_of(const ordering &o, uint32_t bin)
 {
-    return bin == 0 ? 0 : o.ends[bin - 1];
+    return bin == 0 ? 0 : o.bins.ends[bin - 1];
 }
 
 /* The least and the largest clipped value, either sign of 0, and bins between them; these are cleared. */
-template <class Team> TG_DEVICE tg_binning find_bins(ordering &o, Team &team, float *least, float *most)
+template <class Team> TG_DEVICE tg_binning find_bins(const ordering &o, Team &team, float *least, float *most)
 {
     constexpr float FAR = 6; /* times the mean magnitude: beyond it, a bin has some values of a long tail */
     constexpr unsigned THREADS = SHORT_WARPS * TG_WARP;
@@ -55,19 +61,19 @@ template <class Team> TG_DEVICE tg_binning find_bins(ordering &o, Team &team, fl
         magnitudes += __shfl_xor_sync(TG_ALL_LANES, magnitudes, (int)half);
     }
     if (team.lane == 0) {
-        o.facts[team.warp] = {low, high, magnitudes, 0, 0};
+        o.bins.facts[team.warp] = {low, high, magnitudes, 0, 0};
     }
     TG_UNROLL
     for (unsigned i = 0; i < TG_LEVEL_BINS / 4; i += THREADS) {
-        ((uint4 *)(void *)o.ends)[i + team.thread()] = make_uint4(0, 0, 0, 0);
+        ((uint4 *)(void *)o.bins.ends)[i + team.thread()] = make_uint4(0, 0, 0, 0);
     }
     team.sync();
     magnitudes = 0;
     TG_UNROLL
     for (unsigned w = 0; w < SHORT_WARPS; w++) {
-        low = fminf(low, o.facts[w].low);
-        high = fmaxf(high, o.facts[w].high);
-        magnitudes += o.facts[w].magnitudes;
+        low = fminf(low, o.bins.facts[w].low);
+        high = fmaxf(high, o.bins.facts[w].high);
+        magnitudes += o.bins.facts[w].magnitudes;
     }
     *least = low;
     *most = high;
@@ -76,16 +82,16 @@ template <class Team> TG_DEVICE tg_binning find_bins(ordering &o, Team &team, fl
 
 /* Puts values in order, `low` to `high`. Returns the sum of ways up from all of them to the largest one. */
 template <class Team>
-TG_DEVICE uint64_t put_in_order(ordering &o, Team &team, const tg_binning &by, float low, float high)
+TG_DEVICE uint64_t put_in_order(const ordering &o, Team &team, const tg_binning &by, float low, float high)
 {
     constexpr unsigned VECTORS = TG_LEVEL_BINS / (SHORT_WARPS * TG_WARP) / 4; /* of a thread */
-    uint4 *ends = (uint4 *)(void *)o.ends + team.thread() * VECTORS, counts[VECTORS];
+    uint4 *ends = (uint4 *)(void *)o.bins.ends + team.thread() * VECTORS, counts[VECTORS];
     if (team.thread() == 0) {
-        o.by = by;
+        o.bins.by = by;
     }
     tg_ways up(low, high);
     team.each([&](float x, uint32_t) {
-        tg_count_in_bin(o.ends, by, x);
+        tg_count_in_bin(o.bins.ends, by, x);
         up.add(x);
     });
     const uint64_t own = up.total();
@@ -98,15 +104,15 @@ TG_DEVICE uint64_t put_in_order(ordering &o, Team &team, const tg_binning &by, f
     }
     uint32_t before = tg_warp_scan(sum, &all);
     if (team.lane == 0) {
-        o.facts[team.warp].lower_bins = all;
-        o.facts[team.warp].ways = own;
+        o.bins.facts[team.warp].lower_bins = all;
+        o.bins.facts[team.warp].ways = own;
     }
     team.sync();
     uint64_t ways = 0;
     TG_UNROLL
     for (unsigned w = 0; w < SHORT_WARPS; w++) {
-        before += w < team.warp ? o.facts[w].lower_bins : 0;
-        ways += o.facts[w].ways;
+        before += w < team.warp ? o.bins.facts[w].lower_bins : 0;
+        ways += o.bins.facts[w].ways;
     }
     TG_UNROLL
     for (unsigned i = 0; i < VECTORS; i++) { /* a bin begins there, and ends there when it is filled */
@@ -115,7 +121,7 @@ TG_DEVICE uint64_t put_in_order(ordering &o, Team &team, const tg_binning &by, f
         before += n.x + n.y + n.z + n.w;
     }
     team.sync();
-    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.ends[tg_bin_of(by, x)], 1u)] = x; });
+    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.bins.ends[tg_bin_of(by, x)], 1u)] = x; });
     team.sync();
     return ways;
 }
@@ -123,21 +129,21 @@ TG_DEVICE uint64_t put_in_order(ordering &o, Team &team, const tg_binning &by, f
 /* The following are by a warp. */
 
 /* How many of values [first, end) are not above a threshold. */
-TG_DEVICE uint32_t count_between(const ordering &o, uint32_t first, uint32_t end, float at)
+TG_DEVICE uint32_t count_between(const float *values, uint32_t first, uint32_t end, float at)
 {
     uint32_t count = 0;
     for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
-        count += o.values[i] <= at ? 1 : 0;
+        count += values[i] <= at ? 1 : 0;
     }
     return __reduce_add_sync(TG_ALL_LANES, count);
 }
 
 /* The value of a rank among many values [first, end) of one bin, by halving the range of their keys. */
-TG_CALLED float value_among(const ordering &o, uint32_t first, uint32_t end, uint32_t rank)
+TG_CALLED float value_among(const float *values, uint32_t first, uint32_t end, uint32_t rank)
 {
     uint32_t high = 0, low = 0; /* low: of the complement */
     for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += TG_WARP) {
-        uint32_t key = tg_order_of(o.values[i]);
+        uint32_t key = tg_order_of(values[i]);
         high = max(high, key);
         low = max(low, ~key);
     }
@@ -145,7 +151,7 @@ TG_CALLED float value_among(const ordering &o, uint32_t first, uint32_t end, uin
     low = ~__reduce_max_sync(TG_ALL_LANES, low);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (count_between(o, first, end, tg_from_order(middle)) > rank) {
+        if (count_between(values, first, end, tg_from_order(middle)) > rank) {
             high = middle;
         } else {
             low = middle + 1;
@@ -159,10 +165,10 @@ TG_DEVICE float value_of_rank(const ordering &o, uint32_t rank)
 {
     constexpr uint32_t PART = TG_LEVEL_BINS / TG_WARP;
     uint32_t lane = threadIdx.x % TG_WARP;
-    uint32_t part = (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.ends[lane * PART + PART - 1] > rank)) - 1;
-    uint32_t bin = part * PART + (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.ends[part * PART + lane % PART] > rank)) - 1;
-    uint32_t first = start_of(o, bin), count = o.ends[bin] - first;
-    return count > TG_FEW ? value_among(o, first, first + count, rank - first)
+    uint32_t part = (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.bins.ends[lane * PART + PART - 1] > rank)) - 1;
+    uint32_t bin = part * PART + (uint32_t)__ffs((int)__ballot_sync(TG_ALL_LANES, o.bins.ends[part * PART + lane % PART] > rank)) - 1;
+    uint32_t first = start_of(o, bin), count = o.bins.ends[bin] - first;
+    return count > TG_FEW ? value_among(o.values, first, first + count, rank - first)
                           : tg_value_of_few(o.values + first, count, first, rank);
 }
 
@@ -171,7 +177,7 @@ TG_DEVICE uint32_t middle_of(float *level, const ordering &o, uint32_t k, uint32
 {
     enum { AT_ONCE = 4 };
     tg_ways up(from, to);
-    const uint32_t first = start_of(o, tg_bin_of(o.by, from)), end = o.ends[tg_bin_of(o.by, to)];
+    const uint32_t first = start_of(o, tg_bin_of(o.bins.by, from)), end = o.bins.ends[tg_bin_of(o.bins.by, to)];
     TG_ROLL
     for (uint32_t i = first + threadIdx.x % TG_WARP; i < end; i += AT_ONCE * TG_WARP) {
         float x[AT_ONCE];
@@ -352,7 +358,8 @@ struct greedy : tg_levels {
         team.clip_to(u.quantize_params[TG_ORQ_CLIP]);
         float low, high;
         if constexpr (Team::FITS) {
-            __shared__ ordering o;
+            __shared__ float values[TG_SHORT_BUCKET];
+            const ordering o = {values, *(level_bins *)(void *)team.scratch};
             const tg_binning by = find_bins(o, team, &low, &high);
             if (team.thread() == 0) {
                 space.chosen[0] = low;
