@@ -33,6 +33,22 @@ TG_DEVICE void tg_count_in_bin(uint32_t *bins, const tg_binning &by, float value
 #endif
 }
 
+/* The number that the bin of a value has, in shared memory; it becomes 1 more. */
+TG_DEVICE uint32_t tg_take_in_bin(uint32_t *bins, const tg_binning &by, float value)
+{
+#if defined(__CUDA_ARCH__)
+    const uint32_t origin = (uint32_t)__cvta_generic_to_shared(bins) - 4 * TG_PLACE;
+    uint32_t number;
+    asm volatile("atom.shared.add.u32 %0, [%1], 1;"
+                 : "=r"(number)
+                 : "r"(origin + 4 * __float_as_uint(tg_bin_float(by, value)))
+                 : "memory");
+    return number;
+#else
+    return atomicAdd(&bins[tg_bin_of(by, value)], 1u);
+#endif
+}
+
 /* Bins of equal width from end to end, or where most values are if the ends are outside `far` times the mean magnitude; values beyond are in
  * the outer bins. */
 TG_DEVICE tg_binning tg_bins_between(float low, float high, float mean, float far)

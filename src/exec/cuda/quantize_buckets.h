@@ -120,30 +120,40 @@ TG_DEVICE void tg_round_leaf(const Q &q, const Team &team, unsigned leaf, const 
     tg_refuse_residuals(team.p, b, from, bad);
 }
 
-/* The same for a dense leaf that has all its values, not clipped, with symbols of the usual length: most leaves. */
+/* The same for a dense leaf that has all its values, not clipped, with symbols of the usual length: most leaves. Some values at a time are
+ * rounded before any is stored: a compiler does not move loads of what they share before a store, which might change it. */
 template <bool KEEPS, class Q, class Team>
 TG_DEVICE void tg_round_whole(const Q &q, const Team &team, unsigned leaf, const uint16_t *draws, uint64_t key)
 {
+    enum { AT_ONCE = Q::BLOCKS > 12 ? 1 : 8 }; /* more take more registers than blocks of some quantizers have */
     const tg_gpu_bucket &b = team.b;
     uint32_t from = leaf * TG_LEAF_N + team.lane, bad = 0, open = 2;
     uint8_t *symbols = b.symbols + (Q::IS_WIDE ? 2 : 1) * from;
     float *next = KEEPS ? b.next + from : nullptr;
     TG_UNROLL
-    for (unsigned k = 0; k < TG_LANE_N; k++) {
-        tg_guess guess = q.guess(team.v[k]);
-        int lead = tg_lead(guess, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
-        unsigned symbol = lead < 0 ? guess.upper : guess.lower;
-        open = min(open, (uint32_t)lead);
-        if (Q::IS_WIDE) {
-            ((uint16_t *)(void *)symbols)[32 * k] = (uint16_t)symbol;
-        } else {
-            symbols[32 * k] = (uint8_t)symbol;
+    for (unsigned first = 0; first < TG_LANE_N; first += AT_ONCE) {
+        unsigned symbol[AT_ONCE];
+        float residual[AT_ONCE];
+        TG_UNROLL
+        for (unsigned k = first; k < first + AT_ONCE; k++) {
+            tg_guess guess = q.guess(team.v[k]);
+            int lead = tg_lead(guess, Q::DRAWS ? draws[32 * k + team.lane] : 0u);
+            symbol[k - first] = lead < 0 ? guess.upper : guess.lower;
+            residual[k - first] = KEEPS ? team.v[k] - q.value(symbol[k - first]) : 0.0f;
+            open = min(open, (uint32_t)lead);
         }
-        if (KEEPS) {
-            float residual = team.v[k] - q.value(symbol);
-            bool is_fine = tg_is_finite(residual);
-            next[32 * k] = is_fine ? residual : 0.0f;
-            bad |= is_fine ? 0u : 1u << k;
+        TG_UNROLL
+        for (unsigned k = first; k < first + AT_ONCE; k++) {
+            if (Q::IS_WIDE) {
+                ((uint16_t *)(void *)symbols)[32 * k] = (uint16_t)symbol[k - first];
+            } else {
+                symbols[32 * k] = (uint8_t)symbol[k - first];
+            }
+            if (KEEPS) {
+                bool is_fine = tg_is_finite(residual[k - first]);
+                next[32 * k] = is_fine ? residual[k - first] : 0.0f;
+                bad |= is_fine ? 0u : 1u << k;
+            }
         }
     }
     if (Q::DRAWS && open < 2) {

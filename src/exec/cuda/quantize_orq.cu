@@ -80,6 +80,31 @@ template <class Team> TG_DEVICE tg_binning find_bins(const ordering &o, Team &te
     return tg_bins_between(low, high, magnitudes * ((float)TG_SHORT_BUCKET / (float)team.b.n), FAR);
 }
 
+/* Puts the values of a leaf into their bins. The places of some are found before any is put there, so that none waits for another. With
+ * IS_WHOLE, the leaf has all values, and they are not clipped. */
+template <bool IS_WHOLE, class Team>
+TG_DEVICE void put_leaf(const ordering &o, const Team &team, const tg_binning &by, unsigned leaf)
+{
+    enum { AT_ONCE = IS_WHOLE ? 8 : 1 };
+    const uint32_t from = leaf * TG_LEAF_N + team.lane, n = team.b.n;
+    TG_UNROLL
+    for (unsigned first = 0; first < TG_LANE_N; first += AT_ONCE) {
+        uint32_t at[AT_ONCE];
+        TG_UNROLL
+        for (unsigned k = first; k < first + AT_ONCE; k++) {
+            if (IS_WHOLE || from + 32 * k < n) {
+                at[k - first] = tg_take_in_bin(o.bins.ends, by, IS_WHOLE ? team.v[k] : team.clipped(team.v[k]));
+            }
+        }
+        TG_UNROLL
+        for (unsigned k = first; k < first + AT_ONCE; k++) {
+            if (IS_WHOLE || from + 32 * k < n) {
+                o.values[at[k - first]] = IS_WHOLE ? team.v[k] : team.clipped(team.v[k]);
+            }
+        }
+    }
+}
+
 /* Puts values in order, `low` to `high`. Returns the sum of ways up from all of them to the largest one. */
 template <class Team>
 TG_DEVICE uint64_t put_in_order(const ordering &o, Team &team, const tg_binning &by, float low, float high)
@@ -121,7 +146,13 @@ TG_DEVICE uint64_t put_in_order(const ordering &o, Team &team, const tg_binning 
         before += n.x + n.y + n.z + n.w;
     }
     team.sync();
-    team.each([&](float x, uint32_t) { o.values[atomicAdd(&o.bins.ends[tg_bin_of(by, x)], 1u)] = x; });
+    team.each_leaf([&](unsigned leaf) {
+        if (team.is_whole(leaf)) {
+            put_leaf<true>(o, team, by, leaf);
+        } else {
+            put_leaf<false>(o, team, by, leaf);
+        }
+    });
     team.sync();
     return ways;
 }
