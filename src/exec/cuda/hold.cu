@@ -1,6 +1,7 @@
 /* Floats of a few bits, of whole tensors (minifloat.h): one kernel, which reads gradients and residuals once. A block has a part of a chunk:
  * gradient + residual goes to shared memory while moments are summed, and is rounded there when the step is known. The step is fitted to
- * a chunk: each block leaves the sums of its part, waits for those of the others, and fits the step itself.
+ * a chunk: each block leaves the sums of its part, waits for those of the others, and fits the step itself. Then it takes a part of
+ * another chunk, which it has found, and of which it has prefetched half, while it waited for the step.
  *
  * The blocks of a chunk are a cluster, so the GPU runs them at the same time, whatever else it runs.
  *
@@ -17,13 +18,20 @@
 enum { WARPS = 8, THREADS = WARPS * TG_WARP, FOUR = 4, TILE = TG_GPU_TILE, TILES = TG_GPU_PART_TILES, PART = TILES * TILE };
 enum { LEAVES = PART / TG_LEAF_N, EACH = PART / WARPS /* values that a warp rounds */ };
 enum { SIDE = 5 /* bytes that travel beside symbols */, LEAD = 8 /* bytes before the symbols of a warp */ };
-enum { SYMBOLS = 256, BLOCKS = 3 /* of a multiprocessor */, AHEAD = 384 /* blocks that run at once on 132 of them */ };
-enum { EARLY = TILES / 2 /* tiles of a part that an earlier block prefetches: 64 KB, so 25 MB of the L2 cache */ };
+enum { SYMBOLS = 256, BLOCKS = 3 /* of a multiprocessor */, AHEAD = 2 /* the warp that finds parts */ };
+enum { EARLY = TILES / 2 /* tiles with residuals that are prefetched while a step is fitted: 64 KB a block, 25 MB in all */ };
 static_assert((uint32_t)LEAVES == 2 * (uint32_t)WARPS, "a warp sums two leaves");
 static_assert((uint32_t)TILE == 2 * (uint32_t)EACH && (uint32_t)TILE == TG_LEAF_BYTES,
               "two warps have a tile, and a leaf of the frame");
 static_assert((uint32_t)PART == 2 * (uint32_t)TG_PACK_TILE,
               "symbols of a part are counted as those of two tiles of packs");
+
+/* What a block takes at a time. */
+typedef struct hold_part {
+    tg_round_tile tiles[TILES];
+    uint32_t tile_n, n;     /* tiles and values */
+    uint32_t number, parts; /* its number in the chunk; of the chunk */
+} hold_part;
 
 typedef struct hold_space {
     union {
@@ -37,70 +45,68 @@ typedef struct hold_space {
     tg_gpu_moments moments[LEAVES];
     tg_fit_shapes shapes;
     tg_round_step step;
-    tg_round_tile tiles[TILES];
-    uint8_t *to;          /* where symbols go, or the bytes of the frame that are the part */
-    uint32_t len;         /* of those bytes; they begin with what is SIDE bytes before the first symbol */
-    uint32_t tile_n, n;   /* tiles and values of the block */
-    uint32_t part, parts; /* its number in the chunk; of the chunk */
-    uint32_t others;      /* symbols other than that of 0 */
-    float before[SIDE];   /* gradient + residual before the part */
-    bool is_plain;        /* next residuals can be stored four at a time */
+    hold_part parts[2]; /* the one that the block has, and the next one */
+    uint8_t *to;        /* where symbols go, or the bytes of the frame that are the part */
+    uint32_t len;       /* of those bytes; they begin with what is SIDE bytes before the first symbol */
+    uint32_t others;    /* symbols other than that of 0 */
+    uint32_t shapes_of; /* the column of the table that `shapes` has, plus 1; 0: none */
+    float before[SIDE]; /* gradient + residual before the part */
+    bool is_plain;      /* next residuals can be stored four at a time */
 } hold_space;
 
 static_assert(BLOCKS * (sizeof(hold_space) + 1024) <= 228 * 1024,
               "so many blocks fit, with what CUDA reserves for each");
 
 /* Prefetches what a tile is summed from. */
-TG_DEVICE void prefetch_tile(const tg_gpu_pass &p, const tg_gpu_source &s, uint32_t n, bool has_residual)
+TG_DEVICE void prefetch_tile(const tg_round_tile &t)
 {
-    if (tg_source_has(s)) {
+    const tg_gpu_source &s = t.source;
+    if (t.is_mine && tg_source_has(s)) {
         const bool is_float = s.floats != nullptr;
-        tg_prefetch(is_float ? (const void *)s.floats : s.halves, (is_float ? 4 : 2) * n);
-        if (has_residual) {
-            tg_prefetch(p.now + s.residual_at, 4 * n);
-        }
+        tg_prefetch(is_float ? (const void *)s.floats : s.halves, (is_float ? 4 : 2) * t.tile->n);
     }
 }
 
-/* Prefetches the first tiles of the part whose block takes the place of this one, so that memory is busy while blocks wait and round. One
- * warp. */
-TG_DEVICE void prefetch_ahead(const tg_gpu_pass &p)
+TG_DEVICE void prefetch_residuals(const tg_gpu_pass &p, const tg_round_tile &t)
 {
-    const uint32_t number = blockIdx.x + AHEAD, lane = threadIdx.x % TG_WARP;
-    if (number < gridDim.x && lane < EARLY) {
-        const tg_gpu_part part = p.parts[number];
-        if (lane < part.tile_n) {
-            const tg_gpu_tile tile = p.tiles[part.tile - p.parts[0].tile + lane];
-            const tg_gpu_unit &u = p.units[tile.unit];
-            prefetch_tile(p, tg_source_of(p, u, tile), tile.n, u.planes > 0);
-        }
+    if (t.is_mine && t.has_residual && tg_source_has(t.source)) {
+        tg_prefetch(p.now + t.source.residual_at, 4 * t.tile->n);
     }
 }
 
-/* Finds the tiles of the part, none if it is empty, and prefetches those that are not prefetched yet. One warp. */
-template <bool BY_LEAVES> TG_DEVICE void take_part(const tg_gpu_pass &p, hold_space &space)
+/* Finds the tiles of a part, none if it is empty, and prefetches the first of them. One warp, before prefetch_rest. */
+template <bool BY_LEAVES> TG_DEVICE void find_part(const tg_gpu_pass &p, uint32_t number, hold_part &to)
 {
     uint32_t lane = threadIdx.x % TG_WARP;
-    const tg_gpu_part part = p.parts[blockIdx.x];
+    const tg_gpu_part part = p.parts[number];
     const uint32_t tile = part.tile - p.parts[0].tile;
     if (lane < part.tile_n) {
         const tg_round_tile t = tg_round_tile_of(p, p.tiles + (tile + lane), BY_LEAVES);
-        space.tiles[lane] = t;
-        if (lane >= EARLY && t.is_mine) {
-            prefetch_tile(p, t.source, t.tile->n, t.has_residual);
+        to.tiles[lane] = t;
+        if (lane < EARLY || !t.has_residual) {
+            prefetch_tile(t);
+            prefetch_residuals(p, t);
         }
     }
     if (lane == 0) {
-        space.tile_n = part.tile_n;
+        to.tile_n = part.tile_n;
     }
     __syncwarp();
     if (lane == 0 && part.tile_n > 0) {
-        const tg_round_tile &t = space.tiles[0], &last = space.tiles[part.tile_n - 1];
-        space.n = last.tile->from - t.tile->from + last.tile->n;
-        space.part = t.tile->from / PART;
-        space.parts = (t.tiles + TILES - 1) / TILES;
-        space.step.rounding.f = tg_minifloat_of(*t.u);
-        space.others = 0;
+        const tg_round_tile &t = to.tiles[0], &last = to.tiles[part.tile_n - 1];
+        to.n = last.tile->from - t.tile->from + last.tile->n;
+        to.number = t.tile->from / PART;
+        to.parts = (t.tiles + TILES - 1) / TILES;
+    }
+}
+
+/* Prefetches what find_part has not; by the same warp. */
+TG_DEVICE void prefetch_rest(const tg_gpu_pass &p, const hold_part &part)
+{
+    uint32_t lane = threadIdx.x % TG_WARP;
+    if (lane >= EARLY && lane < part.tile_n && part.tiles[lane].has_residual) {
+        prefetch_tile(part.tiles[lane]);
+        prefetch_residuals(p, part.tiles[lane]);
     }
 }
 
@@ -118,13 +124,17 @@ TG_DEVICE double tree_of_lanes(double sum, uint32_t n)
     return sum;
 }
 
-TG_DEVICE void sum_part(const tg_gpu_pass &p, hold_space &space)
+TG_DEVICE void sum_part(const tg_gpu_pass &p, const hold_part &part, hold_space &space)
 {
+    if (threadIdx.x == 0) {
+        space.step.rounding.f = tg_minifloat_of(*part.tiles[0].u);
+        space.others = 0;
+    }
     TG_ROLL
     for (uint32_t leaf = threadIdx.x / TG_WARP; leaf < LEAVES; leaf += WARPS) {
         uint32_t k = leaf / (LEAVES / TILES), in_tile = leaf % (LEAVES / TILES);
-        if (k < space.tile_n && in_tile * TG_LEAF_N < space.tiles[k].tile->n) {
-            tg_gpu_moments m = tg_round_sum<true>(p, space.tiles[k], in_tile, space.values + k * (uint32_t)TILE);
+        if (k < part.tile_n && in_tile * TG_LEAF_N < part.tiles[k].tile->n) {
+            tg_gpu_moments m = tg_round_sum<true>(p, part.tiles[k], in_tile, space.values + k * (uint32_t)TILE);
             if (threadIdx.x % TG_WARP == 0) {
                 space.moments[leaf] = m;
             }
@@ -134,11 +144,11 @@ TG_DEVICE void sum_part(const tg_gpu_pass &p, hold_space &space)
 
 /* Finds where symbols of the part go, and loads the values before it whose symbols are in its first leaf of the frame. Another block rounds
  * those, too. One warp, while another one fits the step. */
-template <bool BY_LEAVES> TG_DEVICE void find_place(const tg_gpu_pass &p, hold_space &space)
+template <bool BY_LEAVES> TG_DEVICE void find_place(const tg_gpu_pass &p, const hold_part &part, hold_space &space)
 {
-    const tg_round_tile &t = space.tiles[0];
+    const tg_round_tile &t = part.tiles[0];
     uint32_t lane = threadIdx.x % TG_WARP;
-    if (BY_LEAVES && space.part > 0 && lane < SIDE) {
+    if (BY_LEAVES && part.number > 0 && lane < SIDE) {
         const tg_gpu_piece *piece;
         float g;
         space.before[lane] = tg_round_load(&g, &piece, p, t, (int)lane - SIDE);
@@ -147,7 +157,7 @@ template <bool BY_LEAVES> TG_DEVICE void find_place(const tg_gpu_pass &p, hold_s
         const tg_gpu_chunk &chunk = *t.chunk;
         const uint32_t from = t.tile->from, planes = t.u->planes;
         space.to = BY_LEAVES ? p.space.out[t.tile->chunk] + from : p.space.symbols + 2 * chunk.element_at + from;
-        space.len = from + space.n == chunk.n ? chunk.len - from : space.n;
+        space.len = from + part.n == chunk.n ? chunk.len - from : part.n;
         space.is_plain = planes == 0 || (planes == 1 && t.source.residual_at % FOUR == 0);
     }
 }
@@ -162,12 +172,12 @@ TG_DEVICE bool look_at(tg_gpu_node &node, const volatile tg_gpu_node *at)
 }
 
 /* Tells the sums of the part, waits for those of all parts of the chunk, and fits the step. One warp. */
-TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, hold_space &space)
+TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, const hold_part &part, hold_space &space)
 {
     const uint64_t sign = 1ull << 63; /* of numbers that are not negative; it says that they are there */
-    const tg_round_tile &t = space.tiles[0];
+    const tg_round_tile &t = part.tiles[0];
     const tg_gpu_minifloat f = space.step.rounding.f;
-    uint32_t lane = threadIdx.x % TG_WARP, parts = space.parts, n = (space.n + TG_LEAF_N - 1) / TG_LEAF_N;
+    uint32_t lane = threadIdx.x % TG_WARP, parts = part.parts, n = (part.n + TG_LEAF_N - 1) / TG_LEAF_N;
     tg_gpu_moments m = {0, 0, 0};
     if (lane < n) {
         m = space.moments[lane];
@@ -181,12 +191,14 @@ TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, hold
             kept = tg_fit_kept(p, *t.u, *t.chunk);
             __threadfence();
         }
-        volatile tg_gpu_node *own = &t.progress->nodes[space.part];
+        volatile tg_gpu_node *own = &t.progress->nodes[part.number];
         own->magnitudes = (uint64_t)__double_as_longlong(m.magnitudes) | sign;
         own->squares = (uint64_t)__double_as_longlong(m.squares) | sign;
         own->count = m.count + 1ull;
     }
-    tg_fit_load_shapes(space.shapes, shapes, f, lane, TG_WARP); /* meanwhile */
+    if (space.shapes_of != f.in_shapes + 1) { /* meanwhile */
+        tg_fit_load_shapes(space.shapes, shapes, f, lane, TG_WARP);
+    }
     __syncwarp();
     tg_gpu_node node = {0, 0, 1};
     TG_AWAIT(__all_sync(TG_ALL_LANES, lane >= parts || look_at(node, &t.progress->nodes[lane])));
@@ -202,10 +214,11 @@ TG_DEVICE void fit_step(const tg_gpu_pass &p, const tg_shape_table &shapes, hold
     tg_gpu_fit fit = tg_fit_sums(f, magnitudes, squares, count, space.shapes);
     __syncwarp();
     if (lane == 0) {
+        space.shapes_of = f.in_shapes + 1;
         fit = tg_fit_chosen(fit, kept);
         space.step.rounding = tg_rounding_of(f, fit.step);
         space.step.shape = fit.shape;
-        if (space.part == 0) {
+        if (part.number == 0) {
             uint8_t *side = p.space.out[t.tile->chunk] + p.space.views[t.tile->chunk].side;
             tg_store_float(side, fit.step);
             side[4] = fit.shape;
@@ -258,31 +271,32 @@ TG_DEVICE void round_fours(const tg_rounded &to, uint32_t *counts, float4 *next,
 
 /* The values of this warp; the symbol of the first goes to to.bytes[0]. If rounding is fast, all values are finite: otherwise the step would
  * be NaN. */
-TG_DEVICE void round_values(const tg_rounded &to, uint32_t *counts, const tg_gpu_pass &p, const hold_space &space)
+TG_DEVICE void round_values(const tg_rounded &to, uint32_t *counts, const tg_gpu_pass &p, const hold_part &part,
+                            const hold_space &space)
 {
     const uint32_t warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP, before = warp * EACH;
-    const uint32_t n = min(space.n - min(space.n, before), (uint32_t)EACH);
+    const uint32_t n = min(part.n - min(part.n, before), (uint32_t)EACH);
     const uint32_t fours = space.is_plain && space.step.rounding.is_fast ? n / FOUR : 0;
     const float4 *held = (const float4 *)(const void *)(space.values + before);
-    float4 *next = (float4 *)(void *)(p.next + space.tiles[0].source.residual_at + before);
-    if (space.tiles[0].has_residual) {
+    float4 *next = (float4 *)(void *)(p.next + part.tiles[0].source.residual_at + before);
+    if (part.tiles[0].has_residual) {
         round_fours<true>(to, counts, next, space, held, fours);
     } else {
         round_fours<false>(to, counts, next, space, held, fours);
     }
     if (FOUR * fours < n) {
         const int from = (int)(before % TILE);
-        tg_round_slowly(to.bytes - from, counts, p, space.tiles[before / TILE], space.step,
+        tg_round_slowly(to.bytes - from, counts, p, part.tiles[before / TILE], space.step,
                         from + (int)(FOUR * fours + lane), from + (int)n, TG_WARP);
     }
 }
 
 /* Byte i of the SIDE bytes before the symbols of this warp. */
-TG_DEVICE uint8_t byte_before(const hold_space &space, uint32_t i)
+TG_DEVICE uint8_t byte_before(const hold_part &part, const hold_space &space, uint32_t i)
 {
     const uint32_t warp = threadIdx.x / TG_WARP;
     return warp > 0          ? space.bytes[warp - 1][LEAD + EACH - SIDE + i]
-           : space.part == 0 ? tg_round_beside(space.step, i)
+           : part.number == 0 ? tg_round_beside(space.step, i)
                              : (uint8_t)space.step.rounding.round(space.before[i]);
 }
 
@@ -325,20 +339,22 @@ TG_DEVICE void hash_half(hold_space &space)
     tg_hash_half(space.added[warp / 2] + warp % 2 * (TG_XXH_BLOCKS / 2), vectors, warp % 2 == 1);
 }
 
-/* The leaves of the frame that are the part. The last one may be shorter than others, or SIDE bytes after four whole ones. */
-TG_DEVICE void round_to_frame(const tg_gpu_pass &p, hold_space &space, uint64_t *hashes, uint32_t leaf_cap)
+/* Symbols of the part to shared memory, where its values are. */
+TG_DEVICE void round_to_bytes(const tg_gpu_pass &p, const hold_part &part, hold_space &space)
 {
-    const tg_gpu_tile &first = *space.tiles[0].tile;
+    round_values({space.bytes[threadIdx.x / TG_WARP] + LEAD, true}, nullptr, p, part, space);
+}
+
+/* From there to the leaves of the frame that are the part. The last one may be shorter than others, or SIDE bytes after four whole ones. */
+TG_DEVICE void end_leaves(const hold_part &part, hold_space &space, uint64_t *hashes)
+{
     const uint32_t warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP, from = warp * EACH;
     const uint32_t len = space.len, end = warp + 1 < WARPS ? min(len, from + EACH) : len;
     const uint32_t whole = len / TG_LEAF_BYTES, in_leaf = from / TG_LEAF_BYTES;
     uint8_t *bytes = space.bytes[warp] + LEAD - SIDE,
             *rest = space.bytes[0] + TG_LEAF_BYTES; /* values are no longer needed */
-    hashes += (uint64_t)(first.chunk - p.first) * leaf_cap + first.from / TG_LEAF_BYTES;
-    round_values({bytes + SIDE, true}, nullptr, p, space);
-    __syncthreads();
     if (lane < SIDE) {
-        bytes[lane] = byte_before(space, lane);
+        bytes[lane] = byte_before(part, space, lane);
     }
     __syncwarp();
     if (from < end) {
@@ -371,19 +387,19 @@ TG_DEVICE void round_to_frame(const tg_gpu_pass &p, hold_space &space, uint64_t 
 }
 
 /* Symbols of the part to space.symbols; with COUNTS, each warp counts its own. */
-template <bool COUNTS> TG_DEVICE void round_to_symbols(const tg_gpu_pass &p, hold_space &space)
+template <bool COUNTS> TG_DEVICE void round_to_symbols(const tg_gpu_pass &p, const hold_part &part, hold_space &space)
 {
     const uint32_t warp = threadIdx.x / TG_WARP;
     uint8_t *bytes = space.to + warp * EACH;
-    round_values({bytes, (uintptr_t)bytes % FOUR == 0}, COUNTS ? space.counts + warp * SYMBOLS : nullptr, p, space);
+    round_values({bytes, (uintptr_t)bytes % FOUR == 0}, COUNTS ? space.counts + warp * SYMBOLS : nullptr, p, part, space);
 }
 
 /* Adds up the counts of warps, to those of the first tile of packs in the part; the other one has none. */
-TG_DEVICE void end_counts(const tg_gpu_pass &p, hold_space &space)
+TG_DEVICE void end_counts(const tg_gpu_pass &p, const hold_part &part, hold_space &space)
 {
-    const tg_round_tile &t = space.tiles[0];
-    const uint32_t n = space.n, s = threadIdx.x, zero = space.step.rounding.f.zero;
-    uint16_t *counts = tg_pack_scratch_of(p, p.space.scratch, t.tile->chunk).counts + 2 * space.part * TG_PACK_BASE;
+    const tg_round_tile &t = part.tiles[0];
+    const uint32_t n = part.n, s = threadIdx.x, zero = space.step.rounding.f.zero;
+    uint16_t *counts = tg_pack_scratch_of(p, p.space.scratch, t.tile->chunk).counts + 2 * part.number * TG_PACK_BASE;
     uint32_t own = 0;
     __syncthreads();
     TG_UNROLL
@@ -404,6 +420,68 @@ TG_DEVICE void end_counts(const tg_gpu_pass &p, hold_space &space)
 }
 static_assert((uint32_t)SYMBOLS == (uint32_t)THREADS, "a thread a symbol");
 
+/* Sums the part, fits its step, and finds the block's next part meanwhile, number `next`, if there is one. */
+template <bool BY_LEAVES>
+TG_DEVICE void begin_part(const tg_gpu_pass &p, const tg_shape_table &shapes, const hold_part &part, hold_part &after,
+                          uint32_t next, hold_space &space)
+{
+    const uint32_t warp = threadIdx.x / TG_WARP;
+    sum_part(p, part, space);
+    __syncthreads();
+    if (warp == 1) {
+        find_place<BY_LEAVES>(p, part, space);
+    }
+    if (BY_LEAVES && p.next == p.now) {
+        __syncthreads(); /* once it has this part's sums, the part before overwrites residuals that find_place reads */
+    }
+    if (warp == 0) {
+        fit_step(p, shapes, part, space);
+    } else if (warp == AHEAD && next < p.part_n) {
+        find_part<BY_LEAVES>(p, next, after);
+    }
+    __syncthreads();
+    if (part.tiles[0].has_residual) {
+        for (uint32_t s = threadIdx.x; s < part.tiles[0].u->base; s += THREADS) {
+            space.step.table[s] = tg_minifloat_value(space.step.rounding.f, space.step.rounding.step, s);
+        }
+        __syncthreads();
+    }
+}
+
+/* All of a part that is this kernel's. */
+template <bool BY_LEAVES>
+TG_DEVICE void take_part(const tg_gpu_pass &p, const tg_shape_table &shapes, const hold_part &part, hold_part &after,
+                         uint32_t next, hold_space &space, uint64_t *hashes, uint32_t leaf_cap)
+{
+    const tg_round_tile &t = part.tiles[0];
+    const uint32_t warp = threadIdx.x / TG_WARP;
+    const bool counts = !BY_LEAVES && p.counts_early != 0 && t.u->coded != 0;
+    if (counts) {
+        for (uint32_t i = threadIdx.x; i < WARPS * SYMBOLS; i += THREADS) {
+            space.counts[i] = 0;
+        }
+    }
+    begin_part<BY_LEAVES>(p, shapes, part, after, next, space);
+    if (BY_LEAVES) {
+        round_to_bytes(p, part, space);
+    } else if (counts) {
+        round_to_symbols<true>(p, part, space);
+    } else {
+        round_to_symbols<false>(p, part, space);
+    }
+    if (warp == AHEAD && next < p.part_n) {
+        prefetch_rest(p, after);
+    }
+    if (BY_LEAVES) {
+        const tg_gpu_tile &first = *t.tile;
+        __syncthreads();
+        end_leaves(part, space, hashes + (uint64_t)(first.chunk - p.first) * leaf_cap + first.from / TG_LEAF_BYTES);
+    } else if (counts) {
+        end_counts(p, part, space);
+    }
+}
+
+/* A block has every gridDim.x-th part; that is a multiple of the parts of a chunk. */
 template <bool BY_LEAVES>
 __global__ static void __launch_bounds__(THREADS, BLOCKS)
     hold_parts(const __grid_constant__ tg_gpu_pass p, const __grid_constant__ tg_shape_table shapes, uint64_t *hashes,
@@ -412,47 +490,26 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
     hold_space &space = *(hold_space *)tg_dynamic_shared();
     const uint32_t warp = threadIdx.x / TG_WARP;
     tg_next_may_begin();
-    if (warp == 0) {
-        take_part<BY_LEAVES>(p, space);
+    if (warp == AHEAD) {
+        find_part<BY_LEAVES>(p, blockIdx.x, space.parts[0]);
+        prefetch_rest(p, space.parts[0]);
+    } else if (threadIdx.x == 0) {
+        space.shapes_of = 0;
     }
-    __syncthreads();
-    const tg_round_tile &t = space.tiles[0];
-    if (space.tile_n == 0 || !t.is_mine) {
-        return;
-    }
-    const bool counts = !BY_LEAVES && p.counts_early != 0 && t.u->coded != 0;
-    if (counts) {
-        for (uint32_t i = threadIdx.x; i < WARPS * SYMBOLS; i += THREADS) {
-            space.counts[i] = 0;
+    uint32_t slot = 0;
+    TG_ROLL
+    for (uint32_t number = blockIdx.x; number < p.part_n; number += gridDim.x) {
+        const hold_part &part = space.parts[slot];
+        hold_part &after = space.parts[1 - slot];
+        const uint32_t next = number + gridDim.x;
+        __syncthreads(); /* the part is found, and the block is done with the one before */
+        if (part.tile_n > 0 && part.tiles[0].is_mine) {
+            take_part<BY_LEAVES>(p, shapes, part, after, next, space, hashes, leaf_cap);
+        } else if (warp == AHEAD && next < p.part_n) {
+            find_part<BY_LEAVES>(p, next, after);
+            prefetch_rest(p, after);
         }
-    }
-    sum_part(p, space);
-    __syncthreads();
-    if (warp == 1) {
-        find_place<BY_LEAVES>(p, space);
-    }
-    if (BY_LEAVES && p.next == p.now) {
-        __syncthreads(); /* once it has this part's sums, the part before overwrites residuals that find_place reads */
-    }
-    if (warp == 0) {
-        fit_step(p, shapes, space);
-    } else if (warp == 2) {
-        prefetch_ahead(p);
-    }
-    __syncthreads();
-    if (t.has_residual) {
-        for (uint32_t s = threadIdx.x; s < t.u->base; s += THREADS) {
-            space.step.table[s] = tg_minifloat_value(space.step.rounding.f, space.step.rounding.step, s);
-        }
-        __syncthreads();
-    }
-    if (BY_LEAVES) {
-        round_to_frame(p, space, hashes, leaf_cap);
-    } else if (counts) {
-        round_to_symbols<true>(p, space);
-        end_counts(p, space);
-    } else {
-        round_to_symbols<false>(p, space);
+        slot = 1 - slot;
     }
 }
 
@@ -480,32 +537,34 @@ template <class Kernel> static int clusters_at_once(Kernel *kernel)
     return can ? n : 0;
 }
 
-static bool has_space(void)
+static int clusters(void)
 {
     const int least = 4; /* with fewer it would not pay */
-    return clusters_at_once(hold_parts<false>) >= least && clusters_at_once(hold_parts<true>) >= least;
+    const int symbols = clusters_at_once(hold_parts<false>), leaves = clusters_at_once(hold_parts<true>);
+    const int n = symbols < leaves ? symbols : leaves;
+    return n >= least ? n : 0;
 }
 #else
-static bool has_space(void)
+static int clusters(void)
 {
-    return true;
+    return 2; /* few, so that blocks of tests have several parts */
 }
 #endif
 
-extern "C" int tg_gpu_can_hold(void)
+extern "C" uint32_t tg_gpu_blocks_that_hold(void)
 {
     const char *wanted = getenv("TG_HOLD");
-    return (wanted == nullptr || wanted[0] != '0') && has_space() ? 1 : 0;
+    return wanted != nullptr && wanted[0] == '0' ? 0 : (uint32_t)TG_GPU_PARTS * (uint32_t)clusters();
 }
 
 void tg_launch_hold_tiles(const tg_gpu_pass *p)
 {
-    TG_LAUNCH_TOGETHER(hold_parts<false>, TG_GPU_PARTS, p->part_n, THREADS, sizeof(hold_space), p->stream, *p,
-                       tg_shapes_for_kernels(), nullptr, 0u);
+    TG_LAUNCH_TOGETHER(hold_parts<false>, TG_GPU_PARTS, min(p->part_n, p->part_blocks), THREADS, sizeof(hold_space),
+                       p->stream, *p, tg_shapes_for_kernels(), nullptr, 0u);
 }
 
 void tg_launch_hold_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
-    TG_LAUNCH_TOGETHER(hold_parts<true>, TG_GPU_PARTS, p->part_n, THREADS, sizeof(hold_space), p->stream, *p,
-                       tg_shapes_for_kernels(), hashes, leaf_cap);
+    TG_LAUNCH_TOGETHER(hold_parts<true>, TG_GPU_PARTS, min(p->part_n, p->part_blocks), THREADS, sizeof(hold_space),
+                       p->stream, *p, tg_shapes_for_kernels(), hashes, leaf_cap);
 }

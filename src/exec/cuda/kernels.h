@@ -268,9 +268,9 @@ uint32_t tg_gpu_quantize_kinds(const tg_gpu_unit *unit);
  * function. */
 int tg_gpu_rounds_leaves(const tg_gpu_unit *unit);
 
-/* Whether the GPU that is current can hold parts of chunks in shared memory while a step is fitted to them (hold.cu), so that a pass is
- * given parts. A host function. TG_HOLD=0 in the environment: it is not to. */
-int tg_gpu_can_hold(void);
+/* How many blocks of the GPU that is current hold parts of chunks in shared memory at once, while a step is fitted to them (hold.cu), so that
+ * a pass is given parts; 0: it cannot. A host function. TG_HOLD=0 in the environment: it is not to. */
+uint32_t tg_gpu_blocks_that_hold(void);
 
 /* Routes buckets, fitted and scaled: gradients to space.symbols. What travels with buckets goes to out[chunk] + view.side. With
  * feedback the next residual, which for `scaled` is the whole sum for now. For `scaled` with a mean also the sums of leaves of

@@ -285,7 +285,8 @@ static tg_status make_tables(tables *t, tg_run *run, uint64_t *tile_n, tg_detail
         TG_TRY(tg_acquire(&t->plain_tiles, a, plain_n, sizeof *t->plain_tiles, why));
         (void)tg_gpu_fill_plain_tiles(t->plain_tiles, run->plain_first, plan);
     }
-    if (run->uses.holds && !run->only_decodes && tg_gpu_can_hold()) {
+    run->part_blocks = run->uses.holds && !run->only_decodes ? tg_gpu_blocks_that_hold() : 0;
+    if (run->part_blocks > 0) {
         TG_TRY(tg_acquire(&run->part_first, a, chunks + 1, sizeof *run->part_first, why));
         uint32_t part_n = tg_gpu_fill_parts(NULL, run->part_first, run->tile_first, plan);
         TG_TRY(tg_acquire(&t->parts, a, part_n, sizeof *t->parts, why));

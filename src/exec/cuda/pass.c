@@ -23,6 +23,7 @@ tg_gpu_pass tg_gpu_pass_of(tg_run *run, const tg_plan *plan, size_t first, size_
                      .leaf_n = run->uses.fixed ? run->leaf_first[end] - run->leaf_first[first] : 0,
                      .parts = run->parts != NULL ? run->parts + run->part_first[first] : NULL,
                      .part_n = run->parts != NULL ? run->part_first[end] - run->part_first[first] : 0,
+                     .part_blocks = run->part_blocks,
                      .counts_early = run->parts != NULL && run->uses.counts,
                      .now = keeper->now,
                      .next = keeper->next,

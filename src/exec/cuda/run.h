@@ -125,6 +125,7 @@ struct tg_run {
         *plain_tiles;      /* those of dense units of plain values, where there are other units, too; NULL: `tiles` */
     uint32_t *plain_first; /* host: of each chunk */
     tg_gpu_part *parts;    /* NULL: blocks do not hold them */
+    uint32_t part_blocks;  /* that hold them at once */
     uint32_t *part_first;  /* host: of each chunk */
     tg_gpu_leaf *leaf_table;
     uint32_t *leaf_first; /* host: of each chunk; those of a run whose chunks are of fixed length */
