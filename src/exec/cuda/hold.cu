@@ -20,6 +20,7 @@ enum { LEAVES = PART / TG_LEAF_N, EACH = PART / WARPS /* values that a warp roun
 enum { SIDE = 5 /* bytes that travel beside symbols */, LEAD = 8 /* bytes before the symbols of a warp */ };
 enum { SYMBOLS = 256, BLOCKS = 3 /* of a multiprocessor */, AHEAD = 2 /* the warp that finds parts */ };
 enum { EARLY = TILES / 2 /* tiles with residuals that are prefetched while a step is fitted: 64 KB a block, 25 MB in all */ };
+enum { TURN = 8192 /* cycles in which memory has the gradients and residuals of a third of all blocks, 17 MB */ };
 static_assert((uint32_t)LEAVES == 2 * (uint32_t)WARPS, "a warp sums two leaves");
 static_assert((uint32_t)TILE == 2 * (uint32_t)EACH && (uint32_t)TILE == TG_LEAF_BYTES,
               "two warps have a tile, and a leaf of the frame");
@@ -481,6 +482,23 @@ TG_DEVICE void take_part(const tg_gpu_pass &p, const tg_shape_table &shapes, con
     }
 }
 
+/* Blocks that begin together would load, wait and write together, and so they would go on, with memory idle while all of them wait. So of three
+ * clusters side by side the second one begins when the first has loaded its parts, and the third after that: that is no later than memory
+ * would have served them. Only where blocks have several parts. */
+TG_DEVICE void begin_in_turn(const tg_gpu_pass &p)
+{
+#if defined(__CUDA_ARCH__)
+    const uint32_t turn = blockIdx.x / TG_GPU_PARTS % BLOCKS, cycles = p.has_residuals ? TURN : TURN / 2;
+    if (p.part_n > gridDim.x && turn > 0) {
+        for (const long long begin = clock64(); clock64() - begin < (long long)(turn * cycles);) {
+            __nanosleep(100);
+        }
+    }
+#else
+    (void)p;
+#endif
+}
+
 /* A block has every gridDim.x-th part; that is a multiple of the parts of a chunk. */
 template <bool BY_LEAVES>
 __global__ static void __launch_bounds__(THREADS, BLOCKS)
@@ -490,6 +508,7 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
     hold_space &space = *(hold_space *)tg_dynamic_shared();
     const uint32_t warp = threadIdx.x / TG_WARP;
     tg_next_may_begin();
+    begin_in_turn(p);
     if (warp == AHEAD) {
         find_part<BY_LEAVES>(p, blockIdx.x, space.parts[0]);
         prefetch_rest(p, space.parts[0]);
