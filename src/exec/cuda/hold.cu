@@ -258,11 +258,10 @@ TG_DEVICE void round_fours(const tg_rounded &to, uint32_t *counts, float4 *next,
             const uint32_t i = first + b * TG_WARP + lane;
             if (i < n) {
                 const float v[FOUR] = {loaded[b].x, loaded[b].y, loaded[b].z, loaded[b].w};
-                unsigned symbols[FOUR];
+                const uint32_t symbols = r.round_four(v);
                 TG_UNROLL
                 for (uint32_t k = 0; k < FOUR; k++) {
-                    symbols[k] = r.round_fast(v[k]);
-                    tg_round_count(counts, symbols[k], r.f.zero);
+                    tg_round_count(counts, symbols >> 8 * k & 0xffu, r.f.zero);
                 }
                 tg_round_put_four<HAS_RESIDUAL>(to, next, space.step.table, i, v, symbols);
             }

@@ -206,15 +206,37 @@ TG_DEVICE unsigned tg_round_value(float given, const tg_gpu_minifloat &f, float 
     return (unsigned)(largest + lower + (value > limit ? 1 : 0));
 }
 
+#define TG_ROUND_NEAR (8u << 12) /* twice 4 bits, of formats whose fractions have three; of others it is more */
+
+/* Each byte of the result is 255 if the number is negative, else 0. */
+TG_DEVICE uint32_t tg_signs_of_four(const float v[4])
+{
+#if defined(__CUDA_ARCH__)
+    const uint32_t low = __byte_perm(__float_as_uint(v[0]), __float_as_uint(v[1]), 0x0073),
+                   high = __byte_perm(__float_as_uint(v[2]), __float_as_uint(v[3]), 0x0073);
+    uint32_t signs; /* of four bytes at once: ptxas of CUDA 13.0 loses the lowest one if only two of them are used */
+    asm("prmt.b32 %0, %1, 0, 0xba98;" : "=r"(signs) : "r"(__byte_perm(low, high, 0x5410)));
+    return signs;
+#else
+    uint32_t signs = 0;
+    for (uint32_t k = 0; k < 4; k++) {
+        signs |= (__float_as_uint(v[k]) >> 31) * 0xffu << 8 * k;
+    }
+    return signs;
+#endif
+}
+
 /* Rounding to a format times a step. The symbol is that of the nearest magnitude, the one with the lower symbol of two, so any way to
  * come within one magnitude of it will do, as long as the last comparison is exact: by binary32 and one fused multiply-add, where no
- * product can underflow, else as above. */
+ * product can underflow, else as above. Of four values at once nothing is compared: the bits of a quotient are off by less than 2.5, so
+ * unless they are within 4 of the middle of two magnitudes, the nearest one is that of the quotient. */
 struct tg_rounding {
     tg_gpu_minifloat f;
     float step, factor;
-    float most; /* the last but one of all magnitudes */
+    float most, largest; /* the last but one of all magnitudes, and the last */
     float down,
         up; /* powers of 2 to where the bits of magnitude number m are m << shift, below the least normal one too; and back */
+    uint32_t beyond, zeros; /* bits from a magnitude to the middle of it and the next one, and 4; four times the symbol of 0 */
     bool is_fast;
 
     __device__ __forceinline__ unsigned round_fast(float given) const
@@ -227,6 +249,29 @@ struct tg_rounding {
         uint32_t lower =
             (place >> shift) ^ (uint32_t)((int)bits >> 31); /* of negative numbers, the one further from 0 */
         return f.zero + lower + (__float_as_uint(limit) >> 31);
+    }
+
+    /* The symbols of four values, the first in the lowest byte. */
+    __device__ __forceinline__ uint32_t round_four(const float v[4]) const
+    {
+        const uint32_t shift = 23 - f.fraction_bits;
+        uint32_t numbers[4], is_near = 0;
+        TG_UNROLL
+        for (int k = 0; k < 4; k++) {
+            uint32_t place = __float_as_uint(fminf(fabsf(v[k] * factor), largest) * down) + beyond;
+            numbers[k] = place >> shift;
+            is_near |= place << (32 - shift) < TG_ROUND_NEAR ? 1 : 0;
+        }
+        uint32_t all = (((numbers[3] << 8) + numbers[2]) << 16) + ((numbers[1] << 8) + numbers[0]);
+        uint32_t signs = tg_signs_of_four(v), symbols = zeros + (all & ~signs) - (all & signs);
+        if (is_near != 0) { /* seldom */
+            TG_ROLL
+            for (int k = 0; k < 4; k++) {
+                float given = k == 0 ? v[0] : k == 1 ? v[1] : k == 2 ? v[2] : v[3];
+                symbols = (symbols & ~(0xffu << 8 * k)) | round_fast(given) << 8 * k;
+            }
+        }
+        return symbols;
     }
     __device__ __forceinline__ unsigned round(float given) const
     {
@@ -243,8 +288,11 @@ TG_DEVICE tg_rounding tg_rounding_of(const tg_gpu_minifloat &f, float step)
             step,
             (float)(1 / (double)step),
             tg_minifloat_magnitude(f, f.zero - 1),
+            tg_minifloat_magnitude(f, f.zero),
             tg_power((int)f.bias - 127),
             tg_power(127 - (int)f.bias),
+            (1u << (22 - f.fraction_bits)) + 4,
+            f.zero * 0x01010101u,
             step >= 0x1p-60f && step <= 0x1p60f};
 }
 

@@ -84,12 +84,11 @@ template <bool HAS_RESIDUAL>
 TG_DEVICE bool round_four(const tg_rounded &to, float4 *next, const tg_rounding &r, const float *table, uint32_t i,
                           const float v[4])
 {
-    unsigned symbols[4];
+    const uint32_t symbols = r.round_four(v);
     float zero = 0; /* unless one is not finite */
     TG_UNROLL
     for (uint32_t k = 0; k < 4; k++) {
         zero = fmaf(v[k], 0.0f, zero);
-        symbols[k] = r.round_fast(v[k]);
     }
     if (!(zero == 0)) {
         return false;

@@ -155,20 +155,19 @@ typedef struct tg_rounded {
  * of the size of v, and below 2^80. */
 template <bool HAS_RESIDUAL>
 TG_DEVICE void tg_round_put_four(const tg_rounded &to, float4 *next, const float *table, uint32_t i, const float v[4],
-                                 const unsigned symbols[4])
+                                 uint32_t symbols)
 {
     if (to.is_aligned) {
-        uint32_t high = (symbols[3] << 8) + symbols[2], low = (symbols[1] << 8) + symbols[0];
-        *(uint32_t *)(void *)(to.bytes + 4 * i) = (high << 16) + low;
+        *(uint32_t *)(void *)(to.bytes + 4 * i) = symbols;
     } else {
         TG_UNROLL
         for (uint32_t k = 0; k < 4; k++) {
-            to.bytes[4 * i + k] = (uint8_t)symbols[k];
+            to.bytes[4 * i + k] = (uint8_t)(symbols >> 8 * k);
         }
     }
     if (HAS_RESIDUAL) {
-        __stcs(next + i, make_float4(v[0] - table[symbols[0]], v[1] - table[symbols[1]], v[2] - table[symbols[2]],
-                                     v[3] - table[symbols[3]]));
+        __stcs(next + i, make_float4(v[0] - table[symbols & 0xffu], v[1] - table[symbols >> 8 & 0xffu],
+                                     v[2] - table[symbols >> 16 & 0xffu], v[3] - table[symbols >> 24]));
     }
 }
 
