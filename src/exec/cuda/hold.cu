@@ -20,10 +20,13 @@ enum { LEAVES = PART / TG_LEAF_N, EACH = PART / WARPS /* values that a warp roun
 enum { SIDE = 5 /* bytes that travel beside symbols */, LEAD = 8 /* bytes before the symbols of a warp */ };
 enum { SYMBOLS = 256, BLOCKS = 3 /* of a multiprocessor */, AHEAD = 2 /* the warp that finds parts */ };
 enum { EARLY = TILES / 2 /* tiles with residuals that are prefetched while a step is fitted: 64 KB a block, 25 MB in all */ };
+enum { KEPT = 5 * TG_WARP /* vectors of a warp that its symbols may be in */ };
 enum { TURN = 8192 /* cycles in which memory has the gradients and residuals of a third of all blocks, 17 MB */ };
 static_assert((uint32_t)LEAVES == 2 * (uint32_t)WARPS, "a warp sums two leaves");
 static_assert((uint32_t)TILE == 2 * (uint32_t)EACH && (uint32_t)TILE == TG_LEAF_BYTES,
               "two warps have a tile, and a leaf of the frame");
+static_assert(KEPT * sizeof(float4) >= (uint32_t)LEAD + (uint32_t)EACH && KEPT <= TG_LEAF_N / FOUR,
+              "what is copied early is no symbol, and a leaf");
 static_assert((uint32_t)PART == 2 * (uint32_t)TG_PACK_TILE,
               "symbols of a part are counted as those of two tiles of packs");
 
@@ -41,7 +44,10 @@ typedef struct hold_space {
     };
     union {
         uint32_t counts[WARPS * SYMBOLS];                  /* of each warp */
-        uint64_t added[TILES][TG_XXH_BLOCKS][TG_XXH_SUMS]; /* to the hash of each leaf of the frame */
+        struct {
+            uint64_t added[TILES][TG_XXH_BLOCKS][TG_XXH_SUMS]; /* to the hash of each leaf of the frame */
+            uint8_t rest[TG_LEAF_BYTES];                       /* the last leaf, which is not whole */
+        };
     };
     tg_gpu_moments moments[LEAVES];
     tg_fit_shapes shapes;
@@ -111,6 +117,75 @@ TG_DEVICE void prefetch_rest(const tg_gpu_pass &p, const hold_part &part)
     }
 }
 
+/* ---- gradients ------------------------------------------------------------------------------------------------------------ */
+
+/* Whether this warp's values of a part are copied to shared memory while something else is done: whole vectors of floats in place. */
+TG_DEVICE bool is_copied(const hold_part &part)
+{
+    const uint32_t k = threadIdx.x / TG_WARP / 2, half = threadIdx.x / TG_WARP % 2;
+    const tg_round_tile &t = part.tiles[k];
+    return k < part.tile_n && t.is_mine && t.source.floats != nullptr && (half + 1) * EACH <= t.tile->n;
+}
+
+/* Begins to copy vectors [from, end) of them. */
+TG_DEVICE void copy_ahead(const hold_part &part, hold_space &space, uint32_t from, uint32_t end)
+{
+    const uint32_t warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP;
+    if (is_copied(part)) {
+        const float4 *floats = part.tiles[warp / 2].source.floats + warp % 2 * (EACH / FOUR);
+        float4 *to = (float4 *)(void *)(space.values + warp * EACH);
+        TG_UNROLL
+        for (uint32_t v = from; v < end; v += TG_WARP) {
+            TG_COPY_ASYNC(to + v + lane, floats + v + lane, sizeof *to);
+        }
+    }
+    TG_COMMIT_COPIES();
+}
+
+/* Waits for the copies of this warp, all of them or all but those that began last. */
+TG_DEVICE void await_copies(bool all)
+{
+    if (all) {
+        TG_WAIT_COPIES(0);
+    } else {
+        TG_WAIT_COPIES(1);
+    }
+    __syncwarp();
+}
+
+/* The moments of a leaf of a tile whose gradients were copied to `values`; residuals are added there. Lane 0 has them. */
+TG_DEVICE tg_gpu_moments sum_copied(const tg_gpu_pass &p, const tg_round_tile &t, uint32_t leaf, float *values, bool all)
+{
+    const uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP;
+    const float *now = p.now + t.source.residual_at + from, decay = t.decay;
+    float *held = values + from;
+    tg_gpu_moments m = {0, 0, 0};
+    if (t.has_residual) {
+        float old[TG_LANE_N];
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_LANE_N; k++) {
+            old[k] = __ldcs(now + 32 * k);
+        }
+        await_copies(all);
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_LANE_N; k++) {
+            const float v = held[32 * k] + decay * old[k];
+            tg_add_moments(m, v);
+            held[32 * k] = v;
+        }
+    } else {
+        await_copies(all);
+        TG_UNROLL
+        for (unsigned k = 0; k < TG_LANE_N; k++) {
+            tg_add_moments(m, held[32 * k]);
+        }
+    }
+    if (!(m.magnitudes < (double)INFINITY)) {
+        m = tg_sum_slowly<true>(p, t, leaf, values);
+    }
+    return tg_fold_moments(m);
+}
+
 /* ---- the step ------------------------------------------------------------------------------------------------------------ */
 
 /* The sum of n neighbours of a tree, one a lane, at most 16; lane 0 has it. */
@@ -125,17 +200,26 @@ TG_DEVICE double tree_of_lanes(double sum, uint32_t n)
     return sum;
 }
 
-TG_DEVICE void sum_part(const tg_gpu_pass &p, const hold_part &part, hold_space &space)
+/* A warp sums the leaves that it rounds, the second one first: all of that may be copied before the part before is done with. */
+TG_DEVICE void sum_part(const tg_gpu_pass &p, const hold_part &part, hold_space &space, bool is_ahead)
 {
+    const uint32_t warp = threadIdx.x / TG_WARP, k = warp / 2;
     if (threadIdx.x == 0) {
         space.step.rounding.f = tg_minifloat_of(*part.tiles[0].u);
         space.others = 0;
     }
+    if (!is_ahead) {
+        copy_ahead(part, space, KEPT, EACH / FOUR);
+    }
+    copy_ahead(part, space, 0, KEPT);
+    const bool copied = is_copied(part);
     TG_ROLL
-    for (uint32_t leaf = threadIdx.x / TG_WARP; leaf < LEAVES; leaf += WARPS) {
-        uint32_t k = leaf / (LEAVES / TILES), in_tile = leaf % (LEAVES / TILES);
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        const uint32_t leaf = 2 * warp + 1 - turn, in_tile = leaf % (LEAVES / TILES);
         if (k < part.tile_n && in_tile * TG_LEAF_N < part.tiles[k].tile->n) {
-            tg_gpu_moments m = tg_round_sum<true>(p, part.tiles[k], in_tile, space.values + k * (uint32_t)TILE);
+            float *values = space.values + k * (uint32_t)TILE;
+            const tg_gpu_moments m = copied ? sum_copied(p, part.tiles[k], in_tile, values, turn > 0)
+                                            : tg_round_sum<true>(p, part.tiles[k], in_tile, values);
             if (threadIdx.x % TG_WARP == 0) {
                 space.moments[leaf] = m;
             }
@@ -351,8 +435,7 @@ TG_DEVICE void end_leaves(const hold_part &part, hold_space &space, uint64_t *ha
     const uint32_t warp = threadIdx.x / TG_WARP, lane = threadIdx.x % TG_WARP, from = warp * EACH;
     const uint32_t len = space.len, end = warp + 1 < WARPS ? min(len, from + EACH) : len;
     const uint32_t whole = len / TG_LEAF_BYTES, in_leaf = from / TG_LEAF_BYTES;
-    uint8_t *bytes = space.bytes[warp] + LEAD - SIDE,
-            *rest = space.bytes[0] + TG_LEAF_BYTES; /* values are no longer needed */
+    uint8_t *bytes = space.bytes[warp] + LEAD - SIDE;
     if (lane < SIDE) {
         bytes[lane] = byte_before(part, space, lane);
     }
@@ -364,7 +447,7 @@ TG_DEVICE void end_leaves(const hold_part &part, hold_space &space, uint64_t *ha
         hash_half(space);
     }
     for (uint32_t i = max(from, whole * TG_LEAF_BYTES) + lane; i < end; i += TG_WARP) {
-        rest[i - whole * TG_LEAF_BYTES] = bytes[i - from];
+        space.rest[i - whole * TG_LEAF_BYTES] = bytes[i - from];
     }
     __syncthreads();
     if (warp == 0) { /* eight lanes have a leaf */
@@ -379,7 +462,7 @@ TG_DEVICE void end_leaves(const hold_part &part, hold_space &space, uint64_t *ha
             hashes[leaf] = hashed;
         }
     } else if (warp == 1 && len % TG_LEAF_BYTES != 0) {
-        uint64_t hashed = tg_hash_any(rest, len % TG_LEAF_BYTES);
+        uint64_t hashed = tg_hash_any(space.rest, len % TG_LEAF_BYTES);
         if (lane == 0) {
             hashes[whole] = hashed;
         }
@@ -423,10 +506,10 @@ static_assert((uint32_t)SYMBOLS == (uint32_t)THREADS, "a thread a symbol");
 /* Sums the part, fits its step, and finds the block's next part meanwhile, number `next`, if there is one. */
 template <bool BY_LEAVES>
 TG_DEVICE void begin_part(const tg_gpu_pass &p, const tg_shape_table &shapes, const hold_part &part, hold_part &after,
-                          uint32_t next, hold_space &space)
+                          uint32_t next, bool is_ahead, hold_space &space)
 {
     const uint32_t warp = threadIdx.x / TG_WARP;
-    sum_part(p, part, space);
+    sum_part(p, part, space, is_ahead);
     __syncthreads();
     if (warp == 1) {
         find_place<BY_LEAVES>(p, part, space);
@@ -451,7 +534,7 @@ TG_DEVICE void begin_part(const tg_gpu_pass &p, const tg_shape_table &shapes, co
 /* All of a part that is this kernel's. */
 template <bool BY_LEAVES>
 TG_DEVICE void take_part(const tg_gpu_pass &p, const tg_shape_table &shapes, const hold_part &part, hold_part &after,
-                         uint32_t next, hold_space &space, uint64_t *hashes, uint32_t leaf_cap)
+                         uint32_t next, bool is_ahead, hold_space &space, uint64_t *hashes, uint32_t leaf_cap)
 {
     const tg_round_tile &t = part.tiles[0];
     const uint32_t warp = threadIdx.x / TG_WARP;
@@ -461,7 +544,7 @@ TG_DEVICE void take_part(const tg_gpu_pass &p, const tg_shape_table &shapes, con
             space.counts[i] = 0;
         }
     }
-    begin_part<BY_LEAVES>(p, shapes, part, after, next, space);
+    begin_part<BY_LEAVES>(p, shapes, part, after, next, is_ahead, space);
     if (BY_LEAVES) {
         round_to_bytes(p, part, space);
     } else if (counts) {
@@ -469,8 +552,12 @@ TG_DEVICE void take_part(const tg_gpu_pass &p, const tg_shape_table &shapes, con
     } else {
         round_to_symbols<false>(p, part, space);
     }
-    if (warp == AHEAD && next < p.part_n) {
-        prefetch_rest(p, after);
+    if (next < p.part_n) {
+        __syncwarp(); /* its values are rounded */
+        copy_ahead(after, space, KEPT, EACH / FOUR);
+        if (warp == AHEAD) {
+            prefetch_rest(p, after);
+        }
     }
     if (BY_LEAVES) {
         const tg_gpu_tile &first = *t.tile;
@@ -515,19 +602,23 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
         space.shapes_of = 0;
     }
     uint32_t slot = 0;
+    bool is_ahead = false; /* gradients of the part are being copied */
     TG_ROLL
-    for (uint32_t number = blockIdx.x; number < p.part_n; number += gridDim.x) {
+    for (uint32_t number = blockIdx.x; number < p.part_n; number += gridDim.x, slot = 1 - slot) {
         const hold_part &part = space.parts[slot];
         hold_part &after = space.parts[1 - slot];
         const uint32_t next = number + gridDim.x;
         __syncthreads(); /* the part is found, and the block is done with the one before */
         if (part.tile_n > 0 && part.tiles[0].is_mine) {
-            take_part<BY_LEAVES>(p, shapes, part, after, next, space, hashes, leaf_cap);
-        } else if (warp == AHEAD && next < p.part_n) {
+            take_part<BY_LEAVES>(p, shapes, part, after, next, is_ahead, space, hashes, leaf_cap);
+            is_ahead = true;
+            continue;
+        }
+        if (warp == AHEAD && next < p.part_n) {
             find_part<BY_LEAVES>(p, next, after);
             prefetch_rest(p, after);
         }
-        slot = 1 - slot;
+        is_ahead = false;
     }
 }
 

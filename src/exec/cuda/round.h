@@ -92,6 +92,33 @@ TG_DEVICE float tg_round_load(float *gradient, const tg_gpu_piece **piece, const
     return g != g ? tg_quiet(g) : sum; /* the NaN that a CPU would give */
 }
 
+/* This lane's part of any leaf, value by value. */
+template <bool HOLDS>
+TG_DEVICE tg_gpu_moments tg_sum_slowly(const tg_gpu_pass &p, const tg_round_tile &t, unsigned leaf, float *values)
+{
+    tg_gpu_moments m = {0, 0, 0};
+    TG_ROLL
+    for (uint32_t i = leaf * TG_LEAF_N + threadIdx.x % TG_WARP; i < min((leaf + 1) * TG_LEAF_N, t.tile->n);
+         i += TG_WARP) {
+        const tg_gpu_piece *piece;
+        float g, v = tg_round_load(&g, &piece, p, t, (int)i);
+        tg_add_moments(m, v);
+        if (HOLDS) {
+            values[i] = v;
+        }
+    }
+    return m;
+}
+
+/* The moments of a leaf from those of the lanes of a warp. Lane 0 has them. */
+TG_DEVICE tg_gpu_moments tg_fold_moments(tg_gpu_moments m)
+{
+    m.magnitudes = tg_fold(m.magnitudes);
+    m.squares = tg_fold(m.squares);
+    m.count = __reduce_add_sync(TG_ALL_LANES, m.count);
+    return m;
+}
+
 /* The moments of a leaf, by a warp. Lane 0 has them. With HOLDS, values of the tile go to held[0], held[1], ..., too. */
 template <bool HOLDS>
 TG_DEVICE tg_gpu_moments tg_round_sum(const tg_gpu_pass &p, const tg_round_tile &t, unsigned leaf, float *values)
@@ -112,21 +139,9 @@ TG_DEVICE tg_gpu_moments tg_round_sum(const tg_gpu_pass &p, const tg_round_tile 
                                : tg_sum_in_place<HOLDS, false, HALF>(m, held, halves, t.source.is_bf16, now, decay);
     }
     if (!is_fine) {
-        m = {0, 0, 0};
-        TG_ROLL
-        for (uint32_t i = from; i < min((leaf + 1) * TG_LEAF_N, t.tile->n); i += TG_WARP) {
-            const tg_gpu_piece *piece;
-            float g, v = tg_round_load(&g, &piece, p, t, (int)i);
-            tg_add_moments(m, v);
-            if (HOLDS) {
-                values[i] = v;
-            }
-        }
+        m = tg_sum_slowly<HOLDS>(p, t, leaf, values);
     }
-    m.magnitudes = tg_fold(m.magnitudes);
-    m.squares = tg_fold(m.squares);
-    m.count = __reduce_add_sync(TG_ALL_LANES, m.count);
-    return m;
+    return tg_fold_moments(m);
 }
 
 /* ---- rounding ------------------------------------------------------------------------------------------------------------ */
