@@ -248,7 +248,7 @@ tg_gpu_uses tg_gpu_uses_of(const tg_gpu_unit *units, size_t n, bool has_values)
         all.bins = all.bins || u->bin > 0;
         all.fits = all.fits || u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8;
         bool rounds = is_dense && (u->quantize == TG_GPU_FP4 || u->quantize == TG_GPU_FP8);
-        all.holds = all.holds || (rounds && (u->planes > 0 || u->coded));
+        all.holds = all.holds || rounds;
         all.counts = all.counts && (rounds || !u->coded);
         all.kinds |= u->kinds;
         uint64_t slot_len = tg_gpu_quantize_scratch(u);
