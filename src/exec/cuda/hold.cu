@@ -247,6 +247,15 @@ template <bool BY_LEAVES> TG_DEVICE void find_place(const tg_gpu_pass &p, const 
     }
 }
 
+/* Brings the table to the cache of constants, which has no line of it when a kernel begins. Two warps, while a part is found. */
+TG_DEVICE void touch_shapes(const tg_shape_table &shapes)
+{
+    for (uint32_t i = threadIdx.x; i < TG_SHAPE_N; i += AHEAD * TG_WARP) {
+        TG_LOADED(__double_as_longlong(shapes.rho[i]));
+        TG_LOADED(__double_as_longlong(shapes.reach[TG_SHAPE_FP8][i]));
+    }
+}
+
 /* Whether the sums of a part are there. */
 TG_DEVICE bool look_at(tg_gpu_node &node, const volatile tg_gpu_node *at)
 {
@@ -387,6 +396,7 @@ TG_DEVICE uint8_t byte_before(const hold_part &part, const hold_space &space, ui
 /* Copies `len` bytes from any place in shared memory to any place in memory: a warp, whose stores are lines. Words around them are read. */
 TG_DEVICE void copy_out(uint8_t *to, const uint8_t *shared, uint32_t len)
 {
+    enum { AT_ONCE = 6 }; /* three turns for the 512 words of a warp, wherever they begin in a line */
     const uint32_t lane = threadIdx.x % TG_WARP, head = min((uint32_t)(0 - (uintptr_t)to) % 4, len);
     const uint32_t words = (len - head) / 4, tail = head + 4 * words;
     if (lane < head) {
@@ -398,9 +408,19 @@ TG_DEVICE void copy_out(uint8_t *to, const uint8_t *shared, uint32_t len)
     const uint32_t skipped = (uint32_t)((uintptr_t)(shared + head) % 4),
                    in_line = (uint32_t)((uintptr_t)(to + head) / 4) % TG_WARP;
     const uint32_t *from = (const uint32_t *)(const void *)(shared + head - skipped);
-    for (int i = (int)lane - (int)in_line; i < (int)words; i += (int)TG_WARP) {
-        if (i >= 0) {
-            ((uint32_t *)(void *)(to + head))[i] = __funnelshift_r(from[i], from[i + 1], 8 * skipped);
+    for (int first = (int)lane - (int)in_line; first < (int)words; first += AT_ONCE * (int)TG_WARP) {
+        uint32_t word[AT_ONCE];
+        TG_UNROLL
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int i = min(max(first + k * (int)TG_WARP, 0), (int)words - 1);
+            word[k] = __funnelshift_r(from[i], from[i + 1], 8 * skipped);
+        }
+        TG_UNROLL
+        for (int k = 0; k < AT_ONCE; k++) {
+            const int i = first + k * (int)TG_WARP;
+            if (i >= 0 && i < (int)words) {
+                ((uint32_t *)(void *)(to + head))[i] = word[k];
+            }
         }
     }
 }
@@ -598,7 +618,8 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
     if (warp == AHEAD) {
         find_part<BY_LEAVES>(p, blockIdx.x, space.parts[0]);
         prefetch_rest(p, space.parts[0]);
-    } else if (threadIdx.x == 0) {
+    } else if (warp < AHEAD) {
+        touch_shapes(shapes);
         space.shapes_of = 0;
     }
     uint32_t slot = 0;
