@@ -137,6 +137,72 @@ TG_DEVICE uint64_t mend_leaf(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_chu
     return tg_hash_aligned(leaf, len);
 }
 
+/* ---- scales of signs --------------------------------------------------------------------------------------------------------- */
+
+enum { NODES = TG_GPU_ROW / 32 /* of a lane */ };
+
+/* Where a lane finds the sums of its chunks, of all of a unit, which are side by side (tg_gpu_pass.has_rows). */
+typedef struct lane_row {
+    uint32_t n;         /* chunks of the unit; 0: its scale is not asked for */
+    uint32_t at[NODES]; /* in space.magnitudes */
+} lane_row;
+
+/* Of the unit of a chunk, from tables of the plan alone. */
+TG_DEVICE lane_row row_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_chunk &chunk, uint32_t number)
+{
+    const uint64_t each = 64 * TG_GPU_TILE; /* elements of all chunks but the last one */
+    const uint32_t first = number - (uint32_t)((chunk.at - u.lo) / each), lane = threadIdx.x % TG_WARP;
+    lane_row row;
+    row.n = (uint32_t)((u.hi - u.lo + each - 1) / each);
+    TG_UNROLL
+    for (uint32_t k = 0; k < NODES; k++) {
+        row.at[k] = p.chunks[first + min(NODES * lane + k, row.n - 1)].leaf_at;
+    }
+    return row;
+}
+
+/* The mean magnitude of a unit, from the sums of its chunks: a tree of neighbours. All lanes of a warp; lane 0 has it. */
+TG_DEVICE float scale_of_row(const tg_gpu_pass &p, const tg_gpu_unit &u, const lane_row &row)
+{
+    const uint32_t lane = threadIdx.x % TG_WARP, own = min(row.n - min(row.n, NODES * lane), (uint32_t)NODES);
+    double sums[NODES];
+    TG_UNROLL
+    for (uint32_t k = 0; k < NODES; k++) {
+        sums[k] = __ldcg(p.space.magnitudes + row.at[k]);
+    }
+    TG_UNROLL
+    for (uint32_t half = 1; half < NODES; half *= 2) {
+        TG_UNROLL
+        for (uint32_t k = 0; k < NODES; k += 2 * half) {
+            sums[k] = k + half < own ? sums[k] + sums[k + half] : sums[k];
+        }
+    }
+    double sum = sums[0];
+    TG_UNROLL
+    for (uint32_t half = 1; half < TG_WARP; half *= 2) {
+        const double other = __shfl_down_sync(TG_ALL_LANES, sum, half);
+        sum = lane % (2 * half) == 0 && NODES * (lane + half) < row.n ? sum + other : sum;
+    }
+    const float scale = u.scale == TG_GPU_SCALE_MEAN ? (float)(sum / (double)(u.hi - u.lo)) : 1.0f;
+    return scale != scale ? __uint_as_float(0x7fc00000u) : scale; /* a GPU has a NaN of its own */
+}
+
+/* Writes the scale before the signs of a chunk; that of a unit's first chunk is kept for the next step, too. All lanes of a warp. */
+TG_DEVICE void put_scale(uint8_t *out, const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_chunk &chunk, const lane_row &row)
+{
+    const float scale = row.n > 0 ? scale_of_row(p, u, row) : p.space.scales[chunk.unit];
+    if (threadIdx.x % TG_WARP != 0) {
+        return;
+    }
+    tg_store_bytes(out, __float_as_uint(scale), 4);
+    if (row.n > 0 && chunk.at == u.lo) {
+        p.space.scales[chunk.unit] = scale;
+        if (u.pending_at > 0) {
+            p.next[u.pending_at] = scale;
+        }
+    }
+}
+
 /* Hashes leaves of symbols that are packed by bucket, or of signs, before which the scale is written. A warp a leaf. */
 __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass p, uint64_t *hashes, uint32_t leaf_cap)
 {
@@ -146,15 +212,16 @@ __global__ static void __launch_bounds__(WARPS *TG_WARP) mend_leaves(tg_gpu_pass
     const tg_gpu_chunk chunk = p.chunks[at.chunk];
     const tg_gpu_unit &u = p.units[at.unit];
     const bool packs = tg_packs_buckets(p, u), has_seams = packs && u.bucket_n % u.group_n != 0;
-    const bool is_signs = (u.kinds >> TG_KIND_SIGN & 1) != 0;
+    const bool is_signs = (u.kinds >> TG_KIND_SIGN & 1) != 0, has_scale = is_signs && at.number == 0;
+    const lane_row row = has_scale && p.has_rows != 0 ? row_of(p, u, chunk, at.chunk) : lane_row{};
     tg_after_previous();
     tg_next_may_begin();
     if (i >= p.leaf_n || !(packs || is_signs)) {
         return;
     }
     uint8_t *out = p.space.out[at.chunk];
-    if (is_signs && at.number == 0 && threadIdx.x % TG_WARP == 0) {
-        tg_store_bytes(out, __float_as_uint(p.space.scales[chunk.unit]), 4);
+    if (has_scale) {
+        put_scale(out, p, u, chunk, row);
     }
     __syncwarp();
     uint32_t from = at.number * TG_LEAF_BYTES, len = min(chunk.len - from, TG_LEAF_BYTES);

@@ -1,5 +1,6 @@
 /* Scales of whole units: one magnitude for all signs of a unit, which is known when all of its chunks are encoded. Three kernels:
- * sums of chunks, the scale of each unit, and what chunks need it for. */
+ * sums of chunks, the scale of each unit, and what chunks need it for. None where chunks of fixed length are side by side: then
+ * pack_leaves.cu finds the scale where it writes it. */
 #include "exec/cuda/bucket.h"
 #include "exec/cuda/kernels.h"
 #include "exec/cuda/quantize.h"
@@ -182,6 +183,9 @@ extern "C" void tg_gpu_apply_scales(const tg_gpu_pass *p)
         return;
     }
     bool has_leaves = p->leaves != nullptr; /* signs.cu sums chunks, and subtracts scales in the next step */
+    if (has_leaves && p->has_rows) { /* pack_leaves.cu finds scales */
+        return;
+    }
     if (!has_leaves) {
         TG_LAUNCH(sum_chunks, p->chunk_n, THREADS, p->stream, *p);
     }

@@ -87,6 +87,8 @@ typedef struct tg_gpu_chunk {
     uint64_t fit_at;        /* where its fit is in the residual state, if fits of its unit are kept */
 } tg_gpu_chunk;
 
+enum { TG_GPU_ROW = 256 };
+
 /* A leaf of the frame (hash.h) in a chunk of fixed length. */
 typedef struct tg_gpu_leaf {
     uint32_t chunk, unit, number;
@@ -213,6 +215,7 @@ typedef struct tg_gpu_pass {
     uint8_t splits;       /* decoded words of lossless coding stay in parts, which are joined as they are added */
     uint8_t counts_early; /* symbols that are coded are counted when they are rounded (hold.cu) */
     uint8_t overlaps;     /* kernels may be launched early (kernel.h) */
+    uint8_t has_rows;     /* the chunks of each unit are side by side, all in the pass, and at most TG_GPU_ROW */
     void *stream;
 } tg_gpu_pass;
 

@@ -45,10 +45,28 @@ static bool place_chunks(const tg_run *run, const tg_plan *plan, const tg_body *
     return same;
 }
 
+/* tg_gpu_pass.has_rows of chunks [first, end). */
+static bool are_rows(const tg_plan *plan, size_t first, size_t end)
+{
+    const tg_chunk *chunks = plan->grid->chunks;
+    for (size_t i = first, n = 0; i < end; i += n) {
+        const uint32_t unit = chunks[i].unit;
+        const uint64_t lo = plan->units[unit].lo, hi = plan->units[unit].hi;
+        for (n = 0; i + n < end && chunks[i + n].unit == unit && chunks[i + n].at == lo + n * TG_CHUNK; n++) {
+        }
+        if (n == 0 || n > TG_GPU_ROW || lo + (n - 1) * TG_CHUNK + chunks[i + n - 1].n != hi) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Chunks of fixed length, whose leaves are hashed when all is written. */
-static void encode_fixed(const tg_gpu_pass *p, const tg_run *run)
+static void encode_fixed(const tg_gpu_pass *given, const tg_run *run)
 {
     const tg_gpu_workspace *w = run->work;
+    tg_gpu_pass own = *given, *p = &own;
+    p->has_rows = run->uses.scales && are_rows(run->plan, p->first, (size_t)p->first + p->chunk_n);
     if (run->uses.plain) {
         tg_gpu_pass plain = tg_gpu_plain_pass(p, run);
         tg_gpu_encode_plain(&plain, w->leaves, run->leaf_cap);
