@@ -286,7 +286,7 @@ TG_DEVICE tg_rounding tg_rounding_of(const tg_gpu_minifloat &f, float step)
 {
     return {f,
             step,
-            (float)(1 / (double)step),
+            1.0f / step,
             tg_minifloat_magnitude(f, f.zero - 1),
             tg_minifloat_magnitude(f, f.zero),
             tg_power((int)f.bias - 127),
