@@ -228,6 +228,7 @@ TG_DEVICE void begin_part(const tg_gpu_pass &p, const tg_shape_table &shapes, co
         fit_step(p, shapes, part, space);
     } else if (warp == AHEAD && next < p.part_n) {
         find_part<BY_LEAVES>(p, next, after);
+        prefetch_first(p, after);
     }
     __syncthreads();
     if (part.tiles[0].has_residual) {
@@ -300,14 +301,21 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
 {
     hold_space &space = *(hold_space *)tg_dynamic_shared();
     const uint32_t warp = threadIdx.x / TG_WARP;
-    tg_next_may_begin();
-    begin_in_turn(p);
+    if (!tg_finds_early(p)) {
+        tg_after_previous();
+    }
     if (warp == AHEAD) {
         find_part<BY_LEAVES>(p, blockIdx.x, space.parts[0]);
-        prefetch_rest(p, space.parts[0]);
     } else if (warp < AHEAD) {
         touch_shapes(shapes);
         space.shapes_of = 0;
+    }
+    tg_after_previous();
+    tg_next_may_begin();
+    begin_in_turn(p);
+    if (warp == AHEAD) {
+        prefetch_first(p, space.parts[0]);
+        prefetch_rest(p, space.parts[0]);
     }
     uint32_t slot = 0;
     bool is_ahead = false; /* gradients of the part are being copied */
@@ -324,6 +332,7 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
         }
         if (warp == AHEAD && next < p.part_n) {
             find_part<BY_LEAVES>(p, next, after);
+            prefetch_first(p, after);
             prefetch_rest(p, after);
         }
         is_ahead = false;
@@ -336,9 +345,9 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS)
 /* How many clusters of a kernel the GPU that is current runs at once; 0 if it has no clusters of that size. */
 template <class Kernel> static int clusters_at_once(Kernel *kernel)
 {
-    cudaLaunchAttribute cluster;
+    cudaLaunchAttribute attributes[2];
     cudaLaunchConfig_t config =
-        tg_config_together(&cluster, TG_GPU_PARTS, TG_GPU_PARTS, THREADS, sizeof(hold_space), nullptr);
+        tg_config_together(attributes, TG_GPU_PARTS, false, TG_GPU_PARTS, THREADS, sizeof(hold_space), nullptr);
     int device = 0, major = 0, n = 0;
     bool can = cudaGetDevice(&device) == cudaSuccess &&
                cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9 &&
@@ -376,12 +385,12 @@ extern "C" uint32_t tg_gpu_blocks_that_hold(void)
 
 void tg_launch_hold_tiles(const tg_gpu_pass *p)
 {
-    TG_LAUNCH_TOGETHER(hold_parts<false>, TG_GPU_PARTS, min(p->part_n, p->part_blocks), THREADS, sizeof(hold_space),
-                       p->stream, *p, tg_shapes_for_kernels(), nullptr, 0u);
+    TG_LAUNCH_TOGETHER(hold_parts<false>, TG_GPU_PARTS, p->overlaps, min(p->part_n, p->part_blocks), THREADS,
+                       sizeof(hold_space), p->stream, *p, tg_shapes_for_kernels(), nullptr, 0u);
 }
 
 void tg_launch_hold_leaves(const tg_gpu_pass *p, uint64_t *hashes, uint32_t leaf_cap)
 {
-    TG_LAUNCH_TOGETHER(hold_parts<true>, TG_GPU_PARTS, min(p->part_n, p->part_blocks), THREADS, sizeof(hold_space),
-                       p->stream, *p, tg_shapes_for_kernels(), hashes, leaf_cap);
+    TG_LAUNCH_TOGETHER(hold_parts<true>, TG_GPU_PARTS, p->overlaps, min(p->part_n, p->part_blocks), THREADS,
+                       sizeof(hold_space), p->stream, *p, tg_shapes_for_kernels(), hashes, leaf_cap);
 }

@@ -72,19 +72,14 @@ TG_DEVICE void prefetch_residuals(const tg_gpu_pass &p, const tg_round_tile &t)
     }
 }
 
-/* Finds the tiles of a part, none if it is empty, and prefetches the first of them. One warp, before prefetch_rest. */
+/* Finds the tiles of a part, none if it is empty. One warp, before it prefetches them. */
 template <bool BY_LEAVES> TG_DEVICE void find_part(const tg_gpu_pass &p, uint32_t number, hold_part &to)
 {
     uint32_t lane = threadIdx.x % TG_WARP;
     const tg_gpu_part part = p.parts[number];
     const uint32_t tile = part.tile - p.parts[0].tile;
     if (lane < part.tile_n) {
-        const tg_round_tile t = tg_round_tile_of(p, p.tiles + (tile + lane), BY_LEAVES);
-        to.tiles[lane] = t;
-        if (lane < EARLY || !t.has_residual) {
-            prefetch_tile(t);
-            prefetch_residuals(p, t);
-        }
+        to.tiles[lane] = tg_round_tile_of(p, p.tiles + (tile + lane), BY_LEAVES);
     }
     if (lane == 0) {
         to.tile_n = part.tile_n;
@@ -98,7 +93,17 @@ template <bool BY_LEAVES> TG_DEVICE void find_part(const tg_gpu_pass &p, uint32_
     }
 }
 
-/* Prefetches what find_part has not; by the same warp. */
+/* Prefetches the first tiles of a part, or all if they have no residuals. */
+TG_DEVICE void prefetch_first(const tg_gpu_pass &p, const hold_part &part)
+{
+    uint32_t lane = threadIdx.x % TG_WARP;
+    if (lane < part.tile_n && (lane < EARLY || !part.tiles[lane].has_residual)) {
+        prefetch_tile(part.tiles[lane]);
+        prefetch_residuals(p, part.tiles[lane]);
+    }
+}
+
+/* Prefetches the others. */
 TG_DEVICE void prefetch_rest(const tg_gpu_pass &p, const hold_part &part)
 {
     uint32_t lane = threadIdx.x % TG_WARP;

@@ -14,35 +14,37 @@
         }                                                                                       \
     } while (0)
 /* Blocks that may wait for each other (TG_AWAIT), with dynamic shared memory alone: every `together` blocks, side by side, are a cluster, which
- * the GPU runs at the same time. */
-static inline cudaLaunchConfig_t tg_config_together(cudaLaunchAttribute *cluster, unsigned together, uint64_t blocks,
-                                                    unsigned threads, size_t shared_len, void *stream)
+ * the GPU runs at the same time. With `overlaps` they may be launched early (TG_LAUNCH_EARLY). */
+static inline cudaLaunchConfig_t tg_config_together(cudaLaunchAttribute attributes[2], unsigned together, bool overlaps,
+                                                    uint64_t blocks, unsigned threads, size_t shared_len, void *stream)
 {
-    *cluster = {};
-    cluster->id = cudaLaunchAttributeClusterDimension;
-    cluster->val.clusterDim.x = together;
-    cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
+    attributes[0] = attributes[1] = {};
+    attributes[0].id = cudaLaunchAttributeClusterDimension;
+    attributes[0].val.clusterDim.x = together;
+    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
+    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)blocks);
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared_len;
     config.stream = (cudaStream_t)stream;
-    config.attrs = cluster;
-    config.numAttrs = 1;
+    config.attrs = attributes;
+    config.numAttrs = overlaps ? 2 : 1;
     return config;
 }
 template <class... Expected, class... Given>
-static inline void tg_launch_together(void (*kernel)(Expected...), unsigned together, uint64_t blocks, unsigned threads,
-                                      size_t shared_len, void *stream, const Given &...given)
+static inline void tg_launch_together(void (*kernel)(Expected...), unsigned together, bool overlaps, uint64_t blocks,
+                                      unsigned threads, size_t shared_len, void *stream, const Given &...given)
 {
-    cudaLaunchAttribute cluster;
-    cudaLaunchConfig_t config = tg_config_together(&cluster, together, blocks, threads, shared_len, stream);
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = tg_config_together(attributes, together, overlaps, blocks, threads, shared_len, stream);
     if (blocks > 0) {
         (void)cudaLaunchKernelEx(&config, kernel, given...); /* the next wait reports what is wrong */
     }
 }
-#define TG_LAUNCH_TOGETHER(kernel, together, blocks, threads, shared_len, stream, ...) \
-    tg_launch_together(kernel, together, blocks, threads, shared_len, stream, __VA_ARGS__)
+#define TG_LAUNCH_TOGETHER(kernel, together, overlaps, blocks, threads, shared_len, stream, ...) \
+    tg_launch_together(kernel, together, (overlaps) != 0, blocks, threads, shared_len, stream, __VA_ARGS__)
 #else
 #include "exec/cuda/emulate/cuda.h"
 #endif

@@ -35,6 +35,12 @@ TG_DEVICE tg_gpu_source tg_source_of(const tg_gpu_pass &p, const tg_gpu_unit &u,
     return s;
 }
 
+/* Whether sources are found by tables of the plan alone, so that a kernel that is launched early need not wait for the one before. */
+TG_DEVICE bool tg_finds_early(const tg_gpu_pass &p)
+{
+    return p.has_clip == 0 && p.grads == nullptr;
+}
+
 TG_DEVICE bool tg_source_has(const tg_gpu_source &s)
 {
     return s.floats != nullptr || s.halves != nullptr;

@@ -94,7 +94,7 @@ static void tg_emulated_put_kernel(void (*kernel)(Expected...), uint64_t blocks,
 #define TG_LAUNCH(kernel, blocks, threads, stream, ...) \
     tg_emulated_put_kernel(kernel, (uint64_t)(blocks), (unsigned)(threads), false, 0, stream, __VA_ARGS__)
 
-#define TG_LAUNCH_TOGETHER(kernel, together, blocks, threads, shared_len, stream, ...) \
+#define TG_LAUNCH_TOGETHER(kernel, together, overlaps, blocks, threads, shared_len, stream, ...) \
     tg_emulated_put_kernel(kernel, (uint64_t)(blocks), (unsigned)(threads), true, (shared_len), stream, __VA_ARGS__)
 
 /* ---- barriers and warp operations --------------------------------------------------------------------------------------- */
