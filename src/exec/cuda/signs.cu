@@ -279,9 +279,12 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS) take_signs(const __gri
     const uint32_t each = p.tile_n / gridDim.x, more = p.tile_n % gridDim.x; /* so many blocks have one more */
     const uint32_t begin = blockIdx.x * each + min(blockIdx.x, more), end = begin + each + (blockIdx.x < more ? 1 : 0);
     const uint32_t first = threadIdx.x / TG_WARP * TG_LEAF_N;
+    if (!tg_finds_early(p)) {
+        tg_after_previous();
+    }
+    row_source own = first_rows(p, begin);
     tg_after_previous();
     tg_next_may_begin();
-    row_source own = first_rows(p, begin);
     lane_rows rows;
     load_rows(rows, own);
     uint32_t done = 0; /* tiles of a chunk whose leaves are summed */
