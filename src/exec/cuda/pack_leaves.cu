@@ -139,41 +139,36 @@ TG_DEVICE uint64_t mend_leaf(uint4 *leaf, const tg_gpu_pass &p, const tg_gpu_chu
 
 /* ---- scales of signs --------------------------------------------------------------------------------------------------------- */
 
-enum { NODES = TG_GPU_ROW / 32 /* of a lane */ };
+enum { NODES = TG_GPU_ROW / 32, LEAF_NODES = TG_GPU_SUMMED_LATE / 1024 / 32 /* of a lane: chunks, leaves */ };
 
-/* Where a lane finds the sums of its chunks, of all of a unit, which are side by side (tg_gpu_pass.has_rows). */
+/* Where a lane finds the sums of its chunks, of all of a unit, which are side by side (tg_gpu_pass.has_rows), or those of their leaves. */
 typedef struct lane_row {
-    uint32_t n;         /* chunks of the unit; 0: its scale is not asked for */
-    uint32_t at[NODES]; /* in space.magnitudes */
+    uint32_t n;         /* chunks or leaves of the unit; 0: its scale is not asked for */
+    uint32_t at[NODES]; /* in space.magnitudes; of the first leaf alone */
 } lane_row;
 
 /* Of the unit of a chunk, from tables of the plan alone. */
 TG_DEVICE lane_row row_of(const tg_gpu_pass &p, const tg_gpu_unit &u, const tg_gpu_chunk &chunk, uint32_t number)
 {
-    const uint64_t each = 64 * TG_GPU_TILE; /* elements of all chunks but the last one */
+    const uint64_t each = 64 * TG_GPU_TILE, unit = tg_is_summed_late(p, u) ? 1024 : each; /* of all chunks but the last one */
     const uint32_t first = number - (uint32_t)((chunk.at - u.lo) / each), lane = threadIdx.x % TG_WARP;
     lane_row row;
-    row.n = (uint32_t)((u.hi - u.lo + each - 1) / each);
+    row.n = (uint32_t)((u.hi - u.lo + unit - 1) / unit);
     TG_UNROLL
     for (uint32_t k = 0; k < NODES; k++) {
-        row.at[k] = p.chunks[first + min(NODES * lane + k, row.n - 1)].leaf_at;
+        row.at[k] = p.chunks[unit < each ? first : first + min(NODES * lane + k, row.n - 1)].leaf_at;
     }
     return row;
 }
 
-/* The mean magnitude of a unit, from the sums of its chunks: a tree of neighbours. All lanes of a warp; lane 0 has it. */
-TG_DEVICE float scale_of_row(const tg_gpu_pass &p, const tg_gpu_unit &u, const lane_row &row)
+/* The sum of n neighbours of a tree, of which each lane has N side by side. Lane 0 has it. */
+template <uint32_t N> TG_DEVICE double tree_of_nodes(double sums[N], uint32_t n)
 {
-    const uint32_t lane = threadIdx.x % TG_WARP, own = min(row.n - min(row.n, NODES * lane), (uint32_t)NODES);
-    double sums[NODES];
+    const uint32_t lane = threadIdx.x % TG_WARP, own = min(n - min(n, N * lane), N);
     TG_UNROLL
-    for (uint32_t k = 0; k < NODES; k++) {
-        sums[k] = __ldcg(p.space.magnitudes + row.at[k]);
-    }
-    TG_UNROLL
-    for (uint32_t half = 1; half < NODES; half *= 2) {
+    for (uint32_t half = 1; half < N; half *= 2) {
         TG_UNROLL
-        for (uint32_t k = 0; k < NODES; k += 2 * half) {
+        for (uint32_t k = 0; k < N; k += 2 * half) {
             sums[k] = k + half < own ? sums[k] + sums[k + half] : sums[k];
         }
     }
@@ -181,9 +176,38 @@ TG_DEVICE float scale_of_row(const tg_gpu_pass &p, const tg_gpu_unit &u, const l
     TG_UNROLL
     for (uint32_t half = 1; half < TG_WARP; half *= 2) {
         const double other = __shfl_down_sync(TG_ALL_LANES, sum, half);
-        sum = lane % (2 * half) == 0 && NODES * (lane + half) < row.n ? sum + other : sum;
+        sum = lane % (2 * half) == 0 && N * (lane + half) < n ? sum + other : sum;
     }
-    const float scale = u.scale == TG_GPU_SCALE_MEAN ? (float)(sum / (double)(u.hi - u.lo)) : 1.0f;
+    return sum;
+}
+
+TG_DEVICE double sum_of_row(const tg_gpu_pass &p, const tg_gpu_unit &u, const lane_row &row)
+{
+    const uint32_t lane = threadIdx.x % TG_WARP;
+    if (tg_is_summed_late(p, u)) {
+        const double *from = p.space.magnitudes + row.at[0];
+        double sums[LEAF_NODES];
+        TG_UNROLL
+        for (uint32_t k = 0; k < LEAF_NODES; k++) {
+            sums[k] = __ldcg(from + min(LEAF_NODES * lane + k, row.n - 1));
+        }
+        return tree_of_nodes<LEAF_NODES>(sums, row.n);
+    }
+    double sums[NODES];
+    TG_UNROLL
+    for (uint32_t k = 0; k < NODES; k++) {
+        sums[k] = __ldcg(p.space.magnitudes + row.at[k]);
+    }
+    return tree_of_nodes<NODES>(sums, row.n);
+}
+
+/* The mean magnitude of a unit, from the sums of its chunks or leaves: a tree of neighbours. All lanes of a warp; lane 0 has it. */
+TG_DEVICE float scale_of_row(const tg_gpu_pass &p, const tg_gpu_unit &u, const lane_row &row)
+{
+    if (u.scale != TG_GPU_SCALE_MEAN) {
+        return 1.0f;
+    }
+    const float scale = (float)(sum_of_row(p, u, row) / (double)(u.hi - u.lo));
     return scale != scale ? __uint_as_float(0x7fc00000u) : scale; /* a GPU has a NaN of its own */
 }
 

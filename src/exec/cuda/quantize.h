@@ -77,6 +77,12 @@ __host__ __device__ static __forceinline__ bool tg_unit_rounds_leaves(const tg_g
     return tg_unit_signs_leaves(u) || (u.group_bits == 8 && u.group_n == 1 && tg_quantize_kind(u) == TG_KIND_MINIFLOAT);
 }
 
+/* Whether the leaves of a unit of signs are summed by the kernel that writes its scale, not chunk by chunk before. */
+__device__ static __forceinline__ bool tg_is_summed_late(const tg_gpu_pass &p, const tg_gpu_unit &u)
+{
+    return p.has_rows != 0 && u.hi - u.lo <= TG_GPU_SUMMED_LATE;
+}
+
 /* The same of any quantizer. One of natural compression computes symbols again that two leaves share, so it may not change residuals. */
 __host__ __device__ static __forceinline__ bool tg_unit_makes_leaves(const tg_gpu_unit &u)
 {

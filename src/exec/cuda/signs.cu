@@ -305,7 +305,7 @@ __global__ static void __launch_bounds__(THREADS, BLOCKS) take_signs(const __gri
             load_rows(rows, next_leaf);
         }
         own = next_leaf;
-        done += is_mine(u) && u.scale == TG_GPU_SCALE_MEAN ? 1 : 0;
+        done += is_mine(u) && u.scale == TG_GPU_SCALE_MEAN && !tg_is_summed_late(p, u) ? 1 : 0;
         if (done > 0 && (t + 1 == end || p.tiles[t + 1].chunk != tile.chunk)) {
             end_tiles(p, tile.chunk, done);
             done = 0;

@@ -87,7 +87,8 @@ typedef struct tg_gpu_chunk {
     uint64_t fit_at;        /* where its fit is in the residual state, if fits of its unit are kept */
 } tg_gpu_chunk;
 
-enum { TG_GPU_ROW = 256 };
+/* Chunks of a row (tg_gpu_pass.has_rows); elements of one whose leaves are summed when its scale is written. */
+enum { TG_GPU_ROW = 256, TG_GPU_SUMMED_LATE = 1 << 20 };
 
 /* A leaf of the frame (hash.h) in a chunk of fixed length. */
 typedef struct tg_gpu_leaf {
