@@ -6,11 +6,20 @@
 #include "exec/cuda/pack.h"
 #include "exec/cuda/round.h"
 
-enum { WARPS = 8, THREADS = WARPS * TG_WARP, FOUR = 4, TILE = TG_GPU_TILE, TILES = TG_GPU_PART_TILES, PART = TILES * TILE };
+enum {
+    WARPS = 8,
+    THREADS = WARPS * TG_WARP,
+    FOUR = 4,
+    TILE = TG_GPU_TILE,
+    TILES = TG_GPU_PART_TILES,
+    PART = TILES * TILE
+};
 enum { LEAVES = PART / TG_LEAF_N, EACH = PART / WARPS /* values that a warp rounds */ };
 enum { SIDE = 5 /* bytes that travel beside symbols */, LEAD = 8 /* bytes before the symbols of a warp */ };
 enum { SYMBOLS = 256, BLOCKS = 3 /* of a multiprocessor */, AHEAD = 2 /* the warp that finds parts */ };
-enum { EARLY = TILES / 2 /* tiles with residuals that are prefetched while a step is fitted: 64 KB a block, 25 MB in all */ };
+enum {
+    EARLY = TILES / 2 /* tiles with residuals that are prefetched while a step is fitted: 64 KB a block, 25 MB in all */
+};
 enum { KEPT = 5 * TG_WARP /* vectors of a warp that its symbols may be in */ };
 enum { TURN = 8192 /* cycles in which memory has the gradients and residuals of a third of all blocks, 17 MB */ };
 static_assert((uint32_t)LEAVES == 2 * (uint32_t)WARPS, "a warp sums two leaves");
@@ -34,7 +43,7 @@ typedef struct hold_space {
         uint8_t bytes[WARPS][4 * EACH]; /* symbols of a warp, from byte LEAD on, where its values were */
     };
     union {
-        uint32_t counts[WARPS * SYMBOLS];                  /* of each warp */
+        uint32_t counts[WARPS * SYMBOLS]; /* of each warp */
         struct {
             uint64_t added[TILES][TG_XXH_BLOCKS][TG_XXH_SUMS]; /* to the hash of each leaf of the frame */
             uint8_t rest[TG_LEAF_BYTES];                       /* the last leaf, which is not whole */
@@ -150,7 +159,8 @@ TG_DEVICE void await_copies(bool all)
 }
 
 /* The moments of a leaf of a tile whose gradients were copied to `values`; residuals are added there. Lane 0 has them. */
-TG_DEVICE tg_gpu_moments sum_copied(const tg_gpu_pass &p, const tg_round_tile &t, uint32_t leaf, float *values, bool all)
+TG_DEVICE tg_gpu_moments sum_copied(const tg_gpu_pass &p, const tg_round_tile &t, uint32_t leaf, float *values,
+                                    bool all)
 {
     const uint32_t from = leaf * TG_LEAF_N + threadIdx.x % TG_WARP;
     const float *now = p.now + t.source.residual_at + from, decay = t.decay;

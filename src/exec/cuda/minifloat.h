@@ -236,7 +236,8 @@ struct tg_rounding {
     float most, largest; /* the last but one of all magnitudes, and the last */
     float down,
         up; /* powers of 2 to where the bits of magnitude number m are m << shift, below the least normal one too; and back */
-    uint32_t beyond, zeros; /* bits from a magnitude to the middle of it and the next one, and 4; four times the symbol of 0 */
+    uint32_t beyond,
+        zeros; /* bits from a magnitude to the middle of it and the next one, and 4; four times the symbol of 0 */
     bool is_fast;
 
     __device__ __forceinline__ unsigned round_fast(float given) const

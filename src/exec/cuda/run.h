@@ -30,10 +30,10 @@ typedef struct tg_gpu_uses {
     bool coded;
     bool velocities; /* some feedback keeps more than a residual */
     bool only_plain; /* all units have plain values, and all of these are sent as they are */
-    bool lists; /* some chunks are sparse, and values are plain or listed signs: check_lists.cu reads their frames */
-    bool fixed; /* all chunks are dense and of fixed length: their leaves are hashed while they are written */
-    bool holds; /* rounds whole tensors to floats of a few bits: what hold.cu does */
-    bool counts;       /* all symbols that are coded are such floats */
+    bool lists;  /* some chunks are sparse, and values are plain or listed signs: check_lists.cu reads their frames */
+    bool fixed;  /* all chunks are dense and of fixed length: their leaves are hashed while they are written */
+    bool holds;  /* rounds whole tensors to floats of a few bits: what hold.cu does */
+    bool counts; /* all symbols that are coded are such floats */
     uint32_t kinds;    /* of quantizers */
     uint64_t slot_len; /* bytes of scratch of a bucket */
     uint32_t packs;    /* of symbols and words */

@@ -190,7 +190,7 @@ typedef struct tg_gpu_pass {
     uint32_t tile_n;
     const tg_gpu_leaf *leaves; /* of these chunks, if all are of fixed length */
     uint32_t leaf_n;
-    const tg_gpu_part *parts; /* of these chunks, if blocks can hold them in shared memory; else NULL */
+    const tg_gpu_part *parts;     /* of these chunks, if blocks can hold them in shared memory; else NULL */
     uint32_t part_n, part_blocks; /* how many; that are held at once */
     uint32_t
         packs; /* how their symbols and words are packed: 1 << TG_GPU_BITS for symbols that are not coded, 1 << symbol
