@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 
-from tables import put_table, read_rows
+from tables import commit, put_table, read_rows
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # recipe: encode and decode at 25 M elements, as fractions of a copy; whether frames have a fixed length
@@ -37,7 +37,7 @@ SMALL, LARGE, HUGE = 1000000, 25000000, 250000000
 SMALL_GBPS = (120, 300)  # coded, of fixed length
 OF_SHAPES = ("fp16", "terngrad", "adacomp", "ef+topk@0.01")
 OF_HUGE = ("fp16", "ef+fp8", "terngrad")
-COLUMNS = ("date", "gpu", "recipe", "n", "copy_gbps", "encode_gbps", "decode_gbps", "encode_vs_copy", "decode_vs_copy", "ratio")
+COLUMNS = ("date", "gpu", "recipe", "n", "copy_gbps", "encode_gbps", "decode_gbps", "encode_vs_copy", "decode_vs_copy", "ratio", "commit")
 
 
 def gpu_name():
@@ -83,7 +83,7 @@ class Table:
               f"{r['encode_vs_memcpy']:6.3f} {r['decode_vs_memcpy']:6.3f} {r['sum_vs_memcpy']:6.3f} | {aims:11} | {r['ratio']:6.1f}",
               flush=True)
         self.rows.append([datetime.date.today().isoformat(), self.gpu, recipe, n] + [f"{r[key]:.4g}" for key in (
-            "memcpy_gbps", "encode_gbps", "decode_gbps", "encode_vs_memcpy", "decode_vs_memcpy", "ratio")])
+            "memcpy_gbps", "encode_gbps", "decode_gbps", "encode_vs_memcpy", "decode_vs_memcpy", "ratio")] + [self.options.commit or commit()])
 
     def shapes(self, recipe):
         r = self.bench(recipe, "--shapes", str(ROOT / "bench" / "shapes" / "resnet50.txt"))
@@ -106,23 +106,30 @@ class Table:
         path = ROOT / "bench" / "results" / "gpu.csv"
         is_new = not path.exists()
         with open(path, "a", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(([COLUMNS] if is_new else []) + self.rows)
+            csv.writer(file, lineterminator="\n").writerows(([COLUMNS] if is_new else []) + self.rows)
 
 
 def page():
-    """The last rows of each recipe and size; those of another day than the last one are named."""
-    last = {(row["recipe"], int(row["n"])): row for row in read_rows(ROOT / "bench" / "results" / "gpu.csv")}
-    rows = [(recipe, last.get((recipe, LARGE)), last.get((recipe, SMALL))) for recipe in TARGETS]
-    rows = [row for row in rows if row[1] and row[2]]
-    newest = max(row["date"] for _, *both in rows for row in both)
-    lines = [f"{rows[0][1]['gpu']}, {newest}:", "",
-             "| recipe | encode, 25 M | target | decode into a sum, 25 M | target | encode, 1 M, GB/s | decode, 1 M, GB/s | target | ratio |", "|---|---|---|---|---|---|---|---|---|"]
-    for recipe, large, small in rows:
-        encode, decode, is_fixed = TARGETS[recipe]
-        lines.append(f"| `{recipe}` | {large['encode_vs_copy']:.2f} | {encode:g} | {large['decode_vs_copy']:.2f} | {decode:g} | {small['encode_gbps']:.0f} | "
-                     f"{small['decode_gbps']:.0f} | {SMALL_GBPS[is_fixed]} | {large['ratio']:.1f} |")
-    older = [f"`{recipe}` at {int(row['n']) // 1000000} M ({row['date']})" for recipe, *both in rows for row in both if row["date"] != newest]
-    lines += ["", f"Measured before, with older kernels: {', '.join(older)}."] if older else []
+    """The last of each figure: a row lacks what was measured of kernels that were not kept."""
+    last, of = {}, set()
+    for row in read_rows(ROOT / "bench" / "results" / "gpu.csv"):
+        for column, value in row.items():
+            if value != "":
+                last[row["recipe"], int(row["n"]), column] = value, row["date"], row["commit"] or "an earlier commit"
+                if int(row["n"]) in (LARGE, SMALL):
+                    gpu = row["gpu"]
+
+    def told(recipe, n, column, form):
+        value, *when = last[recipe, n, column]
+        of.add(tuple(when))
+        return format(value, form)
+
+    table = [f"| `{recipe}` | {told(recipe, LARGE, 'encode_vs_copy', '.2f')} | {encode:g} | {told(recipe, LARGE, 'decode_vs_copy', '.2f')} | {decode:g} | "
+             f"{told(recipe, SMALL, 'encode_gbps', '.0f')} | {told(recipe, SMALL, 'decode_gbps', '.0f')} | {SMALL_GBPS[is_fixed]} | "
+             f"{told(recipe, LARGE, 'ratio', '.1f')} |" for recipe, (encode, decode, is_fixed) in TARGETS.items() if (recipe, SMALL, "ratio") in last]
+    dates = sorted({date for date, _ in of})
+    lines = [f"{gpu}, {' and '.join(dates)}, commits {' and '.join(sorted({name for _, name in of}))}:", "",
+             "| recipe | encode, 25 M | target | decode into a sum, 25 M | target | encode, 1 M, GB/s | decode, 1 M, GB/s | target | ratio |", "|---|---|---|---|---|---|---|---|---|", *table]
     put_table(ROOT / "bench" / "README.md", "gpu", lines)
 
 
@@ -141,6 +148,7 @@ def main():
     parser = common_flags(__doc__, TARGETS, 120)
     parser.add_argument("--n", default=f"{LARGE},{SMALL}")
     parser.add_argument("--seconds", type=float, default=0.15, help="of timing, for each recipe and size")
+    parser.add_argument("--commit", help="what is measured, where there is no repository")
     parser.add_argument("--only-recipes", action="store_true", help="no peers, shapes, PowerSGD, 250 M")
     options = parser.parse_args()
     if options.page:

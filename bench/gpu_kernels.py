@@ -92,14 +92,14 @@ def limit_of(row):
 def page():
     rows = [row for row in read_rows(RESULTS) if row["n"] == LARGE]
     lines = [f"{measured(rows)[0].upper()}{measured(rows)[1:]}.", "",
-             "| recipe | kernel | µs | MB read, written | of memory's speed | of issue slots | occupancy | registers | blocks | held back by |", "|---|---|---|---|---|---|---|---|---|---|"]
+             "| recipe | kernel | µs | MB read, written | of memory's speed | of issue slots | occupancy | registers | blocks | held back by | commit |", "|---|---|---|---|---|---|---|---|---|---|---|"]
     for recipe in TARGETS:
         first = True
         for row in rows:
             if row["recipe"] == recipe and row["us"] >= LEAST_US:
                 name = f"`{recipe}`" if first else ""
                 lines.append(f"| {name} | {row['kernel']} | {row['us']:.0f} | {row['read_mb']:.0f}, {row['written_mb']:.0f} | {row['memory_percent']:.0f}% | "
-                             f"{row['issue_percent']:.0f}% | {row['occupancy_percent']:.0f}% | {row['registers']:.0f} | {row['grid']:.0f} | {limit_of(row)} |")
+                             f"{row['issue_percent']:.0f}% | {row['occupancy_percent']:.0f}% | {row['registers']:.0f} | {row['grid']:.0f} | {limit_of(row)} | {row['commit'][:7]} |")
                 first = False
     put_table(ROOT / "bench" / "README.md", "gpu-kernels", lines)
 
