@@ -94,6 +94,18 @@ def eight_workers(rows):
     yield ""
 
 
+def narrow(rows):
+    s, run = rows[0].settings, rows[0].runs[0]
+    yield "## Another width"
+    yield ""
+    yield (f"ResNet-18 with a quarter of the channels ({run['parameters']:,} parameters), {s['epochs']} epochs on a CPU, all else as in the first "
+           "table. `enough=0`: LGC whose code is never used, so that all workers' values at the leader's coordinates are sent, after the same dense "
+           "steps. `TG_DATA=DIR experiments/grid.py narrow`:")
+    yield ""
+    yield from table(rows)
+    yield ""
+
+
 def loss_to(row, other):
     if other is None or row is other or row.loss is None or other.loss is None:
         return ""
@@ -243,7 +255,7 @@ def put_all(kept, page, readme, images):
         return
     put_section(page, "resnet18", list(section(rows)))
     for name, make, own in (("eight", eight_workers, [row for row in local if row.settings["workers"] == 8]),
-                            ("text", language, read(kept / "text.jsonl")),
+                            ("narrow", narrow, read(kept / "narrow.jsonl")), ("text", language, read(kept / "text.jsonl")),
                             ("sharded", sharded, read(kept / "sharded.jsonl")), ("adacomp", small, read(kept / "adacomp.jsonl")),
                             ("lgc", learned, read(kept / "lgc.jsonl"))):
         if own:
