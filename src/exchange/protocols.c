@@ -98,6 +98,28 @@ static const tg_protocol *preference(const tg_layout *layout, int again, uint32_
     return &tg_protocol_gather;
 }
 
+/* Whether a tensor travels as it is, in its own type. */
+static bool is_uncompressed(const tg_recipe *recipe, tg_dtype dtype)
+{
+    const tg_recipe dense = tg_recipe_dense(dtype);
+    return recipe->part[TG_STAGE_select] == dense.part[TG_STAGE_select] &&
+           recipe->part[TG_STAGE_quantize] == dense.part[TG_STAGE_quantize] &&
+           recipe->part[TG_STAGE_symbol] == dense.part[TG_STAGE_symbol];
+}
+
+/* Exchanges of `lowrank` and `autoencoder` send all other tensors uncompressed, so a recipe of theirs would have no effect. */
+static tg_status refuse_beside(const tg_layout *layout, const tg_unit *unit, tg_detail *why)
+{
+    const tg_tensor *tensor = &layout->tensors[unit->pieces[0].tensor];
+    char text[TG_RECIPE_CAP];
+    if (is_uncompressed(unit->recipe, tensor->dtype)) {
+        return TG_OK;
+    }
+    tg_recipe_write(text, unit->recipe);
+    return tg_fail(TG_E_RECIPE, why, "tensor '%.100s' has the recipe '%s', but the exchange %s sends it uncompressed",
+                   tensor->name, text, tg_layout_exchange(layout));
+}
+
 tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg_layout *layout, const char *recipe,
                              uint32_t world, tg_detail *why)
 {
@@ -117,6 +139,9 @@ tg_status tg_protocol_choose(const tg_protocol **out, const char *name, const tg
         if (own != NULL && strcmp(own, found->name) != 0) {
             return tg_fail(TG_E_RECIPE, why, "'%s' has an exchange of its own, %s, and cannot use '%s'",
                            quantize->part.name, own, found->name);
+        }
+        if (own == NULL && tg_layout_exchange(layout) != NULL) {
+            TG_TRY(refuse_beside(layout, &layout->units[u], why));
         }
     }
     TG_TRY(found->suits(layout, why));

@@ -164,30 +164,43 @@ static void what_makes_no_sense_is_refused(void **state)
 {
     (void)state;
     static const struct {
-        const char *recipe, *exchange, *sentence;
+        const char *recipe, *exchange, *rule, *sentence;
     } cases[] = {
-        {"topk@0.1+autoencoder", NULL, "'autoencoder' needs 'topk' with coords=shared"},
-        {"threshold@0.1,coords=shared+autoencoder", NULL, "needs 'topk'"},
-        {"topk@0.1,coords=shared,scope=model+autoencoder", NULL, "needs 'topk'"},
-        {"topk@0.1,coords=shared+autoencoder+bitmap", NULL, "needs 'topk'"},
-        {"autoencoder@star", NULL, "form must be in ring|server"},
-        {"lgc-ring", "gather", "has an exchange of its own, lgc-ring"},
-        {"lgc-ring", "lgc-server", "has an exchange of its own, lgc-ring"},
-        {"dense", "lgc-ring", "only carry recipes with 'autoencoder'"},
-        {"lgc-ring", "star", "there is no exchange 'star'"},
+        {"topk@0.1+autoencoder", NULL, NULL, "'autoencoder' needs 'topk' with coords=shared"},
+        {"threshold@0.1,coords=shared+autoencoder", NULL, NULL, "needs 'topk'"},
+        {"topk@0.1,coords=shared,scope=model+autoencoder", NULL, NULL, "needs 'topk'"},
+        {"topk@0.1,coords=shared+autoencoder+bitmap", NULL, NULL, "needs 'topk'"},
+        {"autoencoder@star", NULL, NULL, "form must be in ring|server"},
+        {"lgc-ring", "gather", NULL, "has an exchange of its own, lgc-ring"},
+        {"lgc-ring", "lgc-server", NULL, "has an exchange of its own, lgc-ring"},
+        {"dense", "lgc-ring", NULL, "only carry recipes with 'autoencoder'"},
+        {"lgc-ring", "star", NULL, "there is no exchange 'star'"},
+        {"lgc-ring", NULL, "fp16", "'third' has the recipe 'fp16', but the exchange lgc-ring sends it uncompressed"},
+        {"lgc-server", NULL, "ef+topk@0.1", "'third' has the recipe 'ef+topk@0.1+fp32', but the exchange lgc-server"},
+        {"ef@small=bf16+topk@0.1,coords=shared+autoencoder", NULL, NULL,
+         "'norm' has the recipe 'ef+bf16', but the exchange"},
     };
     test_lgc *w = test_lgc_open(1, "dense");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tg_options opt = test_lgc_options();
         tg_exchange *x = NULL;
         tg_detail why = {""};
+        const tg_rule rule = {"third", cases[i].rule};
         opt.exchange = cases[i].exchange;
+        opt.rules = &rule;
+        opt.rule_n = cases[i].rule != NULL;
         assert_true(tg_exchange_new(&x, cases[i].recipe, w->tensors, TEST_LGC_TENSORS, 0, 2, &opt, &why) != TG_OK);
         if (strstr(why.text, cases[i].sentence) == NULL) {
             fail_msg("%s: %s", cases[i].recipe, why.text);
         }
     }
     tg_exchange *x = NULL;
+    tg_options opt = test_lgc_options(); /* that rule changes nothing, so it is no mistake */
+    const tg_rule dense = {"n*", "fp32"};
+    opt.rules = &dense;
+    opt.rule_n = 1;
+    MUST(tg_exchange_new(&x, "lgc-ring", w->tensors, TEST_LGC_TENSORS, 0, 2, &opt, why));
+    tg_exchange_free(x);
     MUST_FAIL(TG_E_RECIPE, "at least three tensors", tg_exchange_new(&x, "lgc-ring", w->tensors, 3, 0, 2, NULL, why));
     tg_codec *c = NULL;
     MUST_FAIL(TG_E_RECIPE, "has no frame to write to",

@@ -372,6 +372,12 @@ static void misuse_is_named(void **state)
               tg_exchange_new(&x, "powersgd@2", w->tensors, TENSOR_N, 0, 2, &opt, why));
     opt.exchange = "lowrank";
     MUST_FAIL(TG_E_RECIPE, "'lowrank' alone", tg_exchange_new(&x, "fp16", w->tensors, TENSOR_N, 0, 2, &opt, why));
+    opt.exchange = NULL;
+    const tg_rule rule = {"thin", "ef+topk@0.1"};
+    opt.rules = &rule;
+    opt.rule_n = 1;
+    MUST_FAIL(TG_E_RECIPE, "'thin' has the recipe 'ef+topk@0.1+fp32', but the exchange lowrank sends it uncompressed",
+              tg_exchange_new(&x, "powersgd@2", w->tensors, TENSOR_N, 0, 2, &opt, why));
     /* A gradient that is missing on one rank ends the step on all. */
     void *whole[TENSOR_N] = {w->grads[0][0], w->grads[0][1], w->grads[0][2], w->grads[0][3], w->grads[0][4]};
     void *partial[TENSOR_N] = {w->grads[1][0], w->grads[1][1], NULL, w->grads[1][3], w->grads[1][4]};
