@@ -18,6 +18,8 @@ const char *const test_lgc_recipes[TEST_LGC_RECIPES] = {
     "topk@0.05,coords=shared+autoencoder@ring" TEST_LGC_QUICK,
     TEST_LGC_SERVER,
     TEST_LGC_SERVER ",order=index,code=fp16,share=0.3,first=sparse",
+    TEST_LGC_RING ",code=fp16,whole=bf16",
+    TEST_LGC_SERVER ",whole=fp16",
 };
 
 tg_options test_lgc_options(void)

@@ -10,7 +10,7 @@ enum {
     TEST_LGC_RANKS = 8,
     TEST_LGC_LONGEST = 900,
     TEST_LGC_TOTAL = 60 + 9 + 900 + 700 + 0 + 300,
-    TEST_LGC_RECIPES = 10
+    TEST_LGC_RECIPES = 12
 };
 
 extern const uint64_t test_lgc_dims[TEST_LGC_TENSORS];

@@ -143,15 +143,22 @@ static tg_status send_values(tg_exchange *x)
 
 /* ---- the server ------------------------------------------------------------------------------------------------------ */
 
+/* Bytes of a report before the innovation, which begins at a multiple of 4. */
+static uint64_t reported_len(const tg_lgc *l)
+{
+    return (tg_lgc_bytes_of(l, 0, tg_lgc_vector_n(l)) + 3) / 4 * 4;
+}
+
 static tg_status send_report(tg_exchange *x)
 {
     tg_lgc *l = tg_lgc_of(x);
-    uint64_t n = tg_lgc_vector_n(l), vector_len = tg_lgc_bytes_of(l, 0, n);
+    uint64_t n = tg_lgc_vector_n(l), vector_len = tg_lgc_bytes_of(l, 0, n), from = reported_len(l);
     uint8_t *body = out_of(x) + TG_LGC_HEADER;
     passes_of(l)->put(body, l, false, 0, n);
-    uint64_t len = passes_of(l)->innovate(body + vector_len, l);
+    x->codec->executor->store(x->codec->device, body + vector_len, "\0\0", (size_t)(from - vector_len));
+    uint64_t len = passes_of(l)->innovate(body + from, l);
     l->sent.coded_len += len;
-    tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_REPORT, 0, vector_len + len);
+    tg_framed framed = tg_lgc_seal(x, out_of(x), TG_LGC_REPORT, 0, from + len);
     tg_exchange_send(x, 0, out_of(x), &framed);
     return TG_OK;
 }
@@ -159,15 +166,15 @@ static tg_status send_report(tg_exchange *x)
 static tg_status receive_reports(tg_exchange *x, tg_detail *why)
 {
     tg_lgc *l = tg_lgc_of(x);
-    uint64_t n = tg_lgc_vector_n(l), vector_len = tg_lgc_bytes_of(l, 0, n);
+    uint64_t from = reported_len(l);
     if (x->rank != 0) {
         return TG_OK;
     }
-    TG_TRY(average_received(x, TG_LGC_REPORT, 0, n, why));
+    TG_TRY(average_received(x, TG_LGC_REPORT, 0, tg_lgc_vector_n(l), why));
     const uint8_t *const *bodies = ((const tg_lgc_exchange *)x->own)->bodies;
     for (uint32_t p = 0; p < x->world; p++) {
-        uint64_t len = tg_exchange_received(x, p).len - tg_lgc_around() - vector_len;
-        if (!passes_of(l)->add_innovation(l, p, bodies[p] + vector_len, len)) {
+        uint64_t len = tg_exchange_received(x, p).len - tg_lgc_around();
+        if (len < from || !passes_of(l)->add_innovation(l, p, bodies[p] + from, len - from)) {
             return refuse_message(p, why);
         }
     }

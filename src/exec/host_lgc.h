@@ -65,9 +65,9 @@ void tg_host_lgc_take(tg_lgc *l, const uint8_t *bytes, uint64_t from, uint64_t t
 float *tg_host_lgc_own(const tg_host_lgc *h);
 void tg_host_lgc_pick(const tg_host_lgc *h);
 
-/* Writes a code's value, rounded to its type, or reads it. Both return the position after it. */
-uint8_t *tg_lgc_put_code(uint8_t *out, tg_dtype type, float value);
-const uint8_t *tg_lgc_get_code(float *value, tg_dtype type, const uint8_t *bytes);
+/* Writes values, rounded to their type on the wire, or reads them. Both return the position after them. */
+uint8_t *tg_host_lgc_put_values(uint8_t *out, tg_dtype type, const float *values, uint64_t n);
+const uint8_t *tg_host_lgc_get_values(float *values, tg_dtype type, const uint8_t *bytes, uint64_t n);
 
 /* ---- host_lgc_lead.c ------------------------------------------------------------------------------------------------- */
 

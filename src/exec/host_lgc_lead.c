@@ -85,9 +85,7 @@ void tg_host_lgc_write_lead(uint8_t *body, uint64_t *lead_len, uint64_t *code_le
     if (has_code(l)) {
         tg_host_lgc_to_sequence(h->of.sequences, h, tg_host_lgc_own(h));
         tg_host_lgc_encode(h->of.code, h, h->of.sequences);
-        for (uint64_t i = 0; i < l->size.code_n; i++) {
-            at = tg_lgc_put_code(at, tg_lgc_code_type(l), h->of.code[i]);
-        }
+        at = tg_host_lgc_put_values(at, tg_lgc_code_type(l), h->of.code, l->size.code_n);
     }
     *code_len = (uint64_t)(at - body) - *lead_len;
 }
@@ -128,9 +126,7 @@ bool tg_host_lgc_follow(tg_lgc *l, const uint8_t *body, uint64_t len)
         if ((uint64_t)(end - at) < l->size.code_n * tg_dtype_len(type)) {
             return false;
         }
-        for (uint64_t i = 0; i < l->size.code_n; i++) {
-            at = tg_lgc_get_code(&h->of.mean_code[i], type, at);
-        }
+        at = tg_host_lgc_get_values(h->of.mean_code, type, at, l->size.code_n);
     }
     if (at != end) {
         return false;

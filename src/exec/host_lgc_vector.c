@@ -104,45 +104,60 @@ void tg_host_lgc_fill(tg_lgc *l)
     }
 }
 
-uint8_t *tg_lgc_put_code(uint8_t *out, tg_dtype type, float value)
+enum { AT_ONCE = 1024 }; /* values that are converted at a time */
+
+uint8_t *tg_host_lgc_put_values(uint8_t *out, tg_dtype type, const float *values, uint64_t n)
 {
-    if (type == TG_FP32) {
-        tg_put32(out, tg_float_bits(value));
-    } else {
-        tg_put16(out, type == TG_FP16 ? tg_float_to_fp16(value) : tg_float_to_bf16(value));
+    uint16_t halves[AT_ONCE];
+    for (uint64_t i = 0; type == TG_FP32 && i < n; i++, out += 4) {
+        tg_put32(out, tg_float_bits(values[i]));
     }
-    return out + tg_dtype_len(type);
+    for (uint64_t at = 0; type != TG_FP32 && at < n; at += AT_ONCE) {
+        size_t some = n - at < AT_ONCE ? (size_t)(n - at) : AT_ONCE;
+        tg_narrow(halves, values + at, type, some);
+        for (size_t i = 0; i < some; i++, out += 2) {
+            tg_put16(out, halves[i]);
+        }
+    }
+    return out;
 }
 
-const uint8_t *tg_lgc_get_code(float *value, tg_dtype type, const uint8_t *bytes)
+const uint8_t *tg_host_lgc_get_values(float *values, tg_dtype type, const uint8_t *bytes, uint64_t n)
 {
-    *value = type == TG_FP32   ? tg_bits_float(tg_get32(bytes))
-             : type == TG_FP16 ? tg_fp16_to_float(tg_get16(bytes))
-                               : tg_bf16_to_float(tg_get16(bytes));
-    return bytes + tg_dtype_len(type);
+    uint16_t halves[AT_ONCE];
+    for (uint64_t i = 0; type == TG_FP32 && i < n; i++, bytes += 4) {
+        values[i] = tg_bits_float(tg_get32(bytes));
+    }
+    for (uint64_t at = 0; type != TG_FP32 && at < n; at += AT_ONCE) {
+        size_t some = n - at < AT_ONCE ? (size_t)(n - at) : AT_ONCE;
+        for (size_t i = 0; i < some; i++, bytes += 2) {
+            halves[i] = tg_get16(bytes);
+        }
+        tg_widen(values + at, halves, type, some);
+    }
+    return bytes;
 }
 
 void tg_host_lgc_put(uint8_t *out, const tg_lgc *l, bool of_average, uint64_t from, uint64_t to)
 {
     const tg_host_lgc *h = l->own;
-    const float *vector = of_average ? h->sum.average : h->sum.vector;
-    uint64_t code = tg_lgc_code_at(l);
-    for (uint64_t i = from; i < to && i < code; i++, out += 4) {
-        tg_put32(out, tg_float_bits(vector[i]));
-    }
-    for (uint64_t i = from > code ? from : code; i < to; i++) {
-        out = tg_lgc_put_code(out, tg_lgc_code_type(l), vector[i]);
+    const float *values = (of_average ? h->sum.average : h->sum.vector) + from;
+    tg_lgc_span spans[TG_LGC_SPANS];
+    tg_lgc_spans(spans, l, from, to);
+    for (int i = 0; i < TG_LGC_SPANS; i++) {
+        out = tg_host_lgc_put_values(out, spans[i].type, values, spans[i].n);
+        values += spans[i].n;
     }
 }
 
 static void get(float *vector, const tg_lgc *l, const uint8_t *bytes, uint64_t from, uint64_t to)
 {
-    uint64_t code = tg_lgc_code_at(l);
-    for (uint64_t i = from; i < to && i < code; i++, bytes += 4) {
-        vector[i] = tg_bits_float(tg_get32(bytes));
-    }
-    for (uint64_t i = from > code ? from : code; i < to; i++) {
-        bytes = tg_lgc_get_code(&vector[i], tg_lgc_code_type(l), bytes);
+    float *values = vector + from;
+    tg_lgc_span spans[TG_LGC_SPANS];
+    tg_lgc_spans(spans, l, from, to);
+    for (int i = 0; i < TG_LGC_SPANS; i++) {
+        bytes = tg_host_lgc_get_values(values, spans[i].type, bytes, spans[i].n);
+        values += spans[i].n;
     }
 }
 

@@ -139,21 +139,38 @@ uint64_t tg_lgc_vector_n(const tg_lgc *l)
     }
 }
 
-uint64_t tg_lgc_code_at(const tg_lgc *l)
-{
-    bool has_code = l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server;
-    return has_code ? l->size.whole_n + l->size.picked_n : UINT64_MAX;
-}
-
 tg_dtype tg_lgc_code_type(const tg_lgc *l)
 {
     return (tg_dtype)l->params[TG_LGC_CODE];
 }
 
+static tg_dtype whole_type(const tg_lgc *l)
+{
+    return (tg_dtype)l->params[TG_LGC_WHOLE_TYPE];
+}
+
+void tg_lgc_spans(tg_lgc_span spans[TG_LGC_SPANS], const tg_lgc *l, uint64_t from, uint64_t to)
+{
+    bool has_code = l->progress.phase == TG_LGC_PHASE_CODE && !l->is_server;
+    const uint64_t ends[TG_LGC_SPANS] = {l->progress.phase == TG_LGC_PHASE_DENSE ? l->size.n : l->size.whole_n,
+                                         has_code ? l->size.whole_n + l->size.picked_n : UINT64_MAX, UINT64_MAX};
+    const tg_dtype types[TG_LGC_SPANS] = {whole_type(l), TG_FP32, tg_lgc_code_type(l)};
+    for (int i = 0; i < TG_LGC_SPANS; i++) {
+        uint64_t end = to < ends[i] ? to : ends[i];
+        spans[i] = (tg_lgc_span){.n = end > from ? end - from : 0, .type = types[i]};
+        from += spans[i].n;
+    }
+}
+
 uint64_t tg_lgc_bytes_of(const tg_lgc *l, uint64_t from, uint64_t to)
 {
-    uint64_t code = tg_lgc_code_at(l), codes = to > code ? to - (from > code ? from : code) : 0;
-    return 4 * (to - from - codes) + tg_dtype_len(tg_lgc_code_type(l)) * codes;
+    tg_lgc_span spans[TG_LGC_SPANS];
+    uint64_t len = 0;
+    tg_lgc_spans(spans, l, from, to);
+    for (int i = 0; i < TG_LGC_SPANS; i++) {
+        len += spans[i].n * tg_dtype_len(spans[i].type);
+    }
+    return len;
 }
 
 bool tg_lgc_subtracts_average(const tg_lgc *l)
@@ -255,7 +272,7 @@ void tg_lgc_traffic(tg_traffic *out, const tg_lgc *l, size_t t)
     double entries = (double)out->entries,
            lead = (double)l->sent.lead_len / (double)(l->size.coded_n + l->size.picked_n);
     double each = tensor->role == TG_LGC_CODED ? (double)l->sent.coded_len / (double)l->size.coded_n : 4;
-    out->len = (uint64_t)(entries * (all ? 4 : each + lead) + 0.5);
+    out->len = (uint64_t)(entries * (all ? (double)tg_dtype_len(whole_type(l)) : each + lead) + 0.5);
 }
 
 /* ---- saved state ----------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,7 @@
  *     phase 2    whole tensors, picked values, coded values
  *     phase 3    whole tensors, picked values, and in a ring the code of the coded values
  *
- * A code's values may have a shorter type on the wire; all others are fp32. */
+ * Values of whole tensors, which are all of them in phase 1, and those of a code may have a shorter type on the wire; all others are fp32. */
 #ifndef TG_EXEC_LGC_H
 #define TG_EXEC_LGC_H
 
@@ -172,9 +172,18 @@ static inline uint32_t tg_lgc_leader(const tg_lgc *l, uint64_t step)
 uint64_t tg_lgc_vector_n(const tg_lgc *l);
 uint64_t tg_lgc_bytes_of(const tg_lgc *l, uint64_t from, uint64_t to);
 
-/* Where the code begins in the vector; UINT64_MAX if there is none. The type of its values on the wire. */
-uint64_t tg_lgc_code_at(const tg_lgc *l);
+/* The type of a code's values on the wire. */
 tg_dtype tg_lgc_code_type(const tg_lgc *l);
+
+/* Neighbours in the vector that have one type on the wire. */
+typedef struct tg_lgc_span {
+    uint64_t n;
+    tg_dtype type;
+} tg_lgc_span;
+
+/* Elements [from, to) of the vector: those of whole tensors, other values, and those of a code. */
+enum { TG_LGC_SPANS = 3 };
+void tg_lgc_spans(tg_lgc_span spans[TG_LGC_SPANS], const tg_lgc *l, uint64_t from, uint64_t to);
 
 /* Whether the residual of coded values is u minus their average, not u minus this rank's values. */
 bool tg_lgc_subtracts_average(const tg_lgc *l);

@@ -4,7 +4,7 @@
 #include "quantize/quantize.h"
 
 static const char *const form_choices[] = {"ring", "server", NULL};
-static const char *const code_choices[] = {"fp32", "fp16", "bf16", NULL}; /* as tg_dtype */
+static const char *const type_choices[] = {"fp32", "fp16", "bf16", NULL}; /* as tg_dtype */
 static const char *const order_choices[] = {"value", "index", NULL};
 static const char *const first_choices[] = {"dense", "sparse", NULL};
 static const char *const yes_choices[] = {"no", "yes", NULL};
@@ -31,7 +31,7 @@ static const tg_param params[TG_LGC_PARAM_N] = {
     [TG_LGC_DENSE] = STEPS("dense", "steps at the start in which everything is sent", 200),
     [TG_LGC_LEARN] = STEPS("learn", "steps after these in which the autoencoder is trained", 300),
     [TG_LGC_ENOUGH] = WEIGHT("enough", "relative error above which training continues", 1e9, 0.5),
-    [TG_LGC_CODE] = {.name = "code", .summary = "type of the codes on the wire", .choices = code_choices},
+    [TG_LGC_CODE] = {.name = "code", .summary = "type of the codes on the wire", .choices = type_choices},
     [TG_LGC_ORDER] = {.name = "order",
                       .summary = "order of the values: sorted by the leader's values, or by index",
                       .choices = order_choices},
@@ -55,6 +55,10 @@ static const tg_param params[TG_LGC_PARAM_N] = {
     [TG_LGC_DECODER + 1] = CHANNELS("d2", "channels of the decoder's layer 2", 64),
     [TG_LGC_DECODER + 2] = CHANNELS("d3", "channels of the decoder's layer 3", 128),
     [TG_LGC_DECODER + 3] = CHANNELS("d4", "channels of the decoder's layer 4", 32),
+    [TG_LGC_WHOLE_TYPE] =
+        {.name = "whole",
+         .summary = "type of values that are sent whole: in dense steps, and of the first layer, norms and biases",
+         .choices = type_choices},
 };
 
 static const char *exchange(const double *p)

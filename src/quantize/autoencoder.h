@@ -17,10 +17,11 @@ enum {
     TG_LGC_RATE,
     TG_LGC_LAMBDA1,
     TG_LGC_LAMBDA2,
-    TG_LGC_ENCODER,                       /* channels of the encoder's four layers */
-    TG_LGC_CHANNELS = TG_LGC_ENCODER + 4, /* channels of the code */
-    TG_LGC_DECODER,                       /* channels of the decoder's four layers */
-    TG_LGC_PARAM_N = TG_LGC_DECODER + 4
+    TG_LGC_ENCODER,                         /* channels of the encoder's four layers */
+    TG_LGC_CHANNELS = TG_LGC_ENCODER + 4,   /* channels of the code */
+    TG_LGC_DECODER,                         /* channels of the decoder's four layers */
+    TG_LGC_WHOLE_TYPE = TG_LGC_DECODER + 4, /* of values that are sent whole */
+    TG_LGC_PARAM_N
 };
 
 enum { TG_LGC_RING, TG_LGC_SERVER };

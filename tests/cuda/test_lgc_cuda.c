@@ -24,6 +24,8 @@ static const char *const recipes[] = {
     SERVER,
     SERVER ",order=index,code=fp16,share=0.3,first=sparse",
     "ef@decay=0.9+topk@0.3,coords=shared+autoencoder@server" CHANNELS ",own=yes",
+    RING ",code=fp16,whole=bf16",
+    SERVER ",whole=fp16",
 };
 enum { RECIPE_N = sizeof recipes / sizeof *recipes, STEPS = 6 };
 

@@ -2,6 +2,7 @@
 #include "lgc.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +74,57 @@ static void traffic_is_what_was_sent(void **state)
                 assert_in_range(said, last.payload * 2 / 3 - 16, last.payload * 2 / 3 + 16);
             }
         }
+        test_lgc_close(w);
+    }
+}
+
+static float to_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&value, &bits, sizeof bits);
+    return value;
+}
+
+/* With whole=bf16 dense steps take half of the bytes, and give the mean of rounded values, rounded. */
+static void whole_values_may_be_short(void **state)
+{
+    (void)state;
+    for (int form = 0; form < 2; form++) {
+        const char *recipe = form == 0 ? TEST_LGC_RING : TEST_LGC_SERVER;
+        char shorter[256];
+        (void)snprintf(shorter, sizeof shorter, "%s,whole=bf16", recipe);
+        test_lgc *w = test_lgc_open(3, shorter), *twin = test_lgc_open(3, recipe);
+        for (uint64_t step = 0; step < 13; step++) {
+            float expected[TEST_LGC_TENSORS][TEST_LGC_LONGEST];
+            uint32_t phase = test_lgc_phase(w);
+            test_lgc_fill(w, step);
+            for (size_t t = 0; t < TEST_LGC_TENSORS; t++) {
+                for (uint64_t i = 0; i < test_lgc_dims[t]; i++) {
+                    float sum = to_bf16(w->grads[0][t][i]);
+                    sum += to_bf16(w->grads[1][t][i]);
+                    sum += to_bf16(w->grads[2][t][i]);
+                    expected[t][i] = to_bf16(sum / 3.0f);
+                }
+            }
+            test_lgc_step(w, step);
+            test_lgc_step(twin, step);
+            for (size_t t = 0; t < TEST_LGC_TENSORS; t++) {
+                if (phase == 1 || t < 2) {                       /* the first layer and the norm are always whole */
+                    bool is_averaged_once = phase == 2 && t < 2; /* each rank has all vectors */
+                    for (uint64_t i = 0; i < test_lgc_dims[t]; i++) {
+                        float found = w->grads[0][t][i];
+                        assert_true((is_averaged_once ? to_bf16(found) : found) == expected[t][i]);
+                    }
+                }
+            }
+            tg_meter own, of_twin;
+            tg_exchange_meter(w->ranks[1], &own, NULL);
+            tg_exchange_meter(twin->ranks[1], &of_twin, NULL);
+            assert_true(phase == 1 ? 2 * own.payload == of_twin.payload : own.payload < of_twin.payload);
+        }
+        test_lgc_close(twin);
         test_lgc_close(w);
     }
 }
@@ -210,6 +262,7 @@ int main(void)
         cmocka_unit_test(phases_follow_each_other),
         cmocka_unit_test(each_phase_sends_less),
         cmocka_unit_test(traffic_is_what_was_sent),
+        cmocka_unit_test(whole_values_may_be_short),
         cmocka_unit_test(norms_are_bounded),
         cmocka_unit_test(learning_is_extended_until_accurate),
         cmocka_unit_test(gradients_are_conserved),

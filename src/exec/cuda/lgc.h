@@ -170,10 +170,15 @@ void tg_gpu_lgc_put(uint8_t *out, const float *values, uint64_t n, uint32_t dtyp
 void tg_gpu_lgc_get(float *values, const uint8_t *bytes, uint64_t n, uint32_t dtype,
                     const tg_gpu_lgc_verdict *mask_len_too, void *stream);
 
-/* The average of n elements of `world` vectors, the first `plain_n` of which are floats, and the others of a dtype. If a sum is not
- * finite, all are summed again with values scaled down. */
+/* Elements of a message by their types (tg_dtype), as tg_lgc_spans has them. Those in the middle are floats. */
+typedef struct tg_gpu_lgc_spans {
+    uint64_t n[3];
+    uint32_t dtype[3];
+} tg_gpu_lgc_spans;
+
+/* The average of n elements of `world` vectors. If a sum is not finite, all are summed again with values scaled down. */
 void tg_gpu_lgc_average(const tg_gpu_lgc *l, float *average, const uint8_t *const *bodies, uint32_t world, uint64_t n,
-                        uint64_t plain_n, uint32_t dtype);
+                        const tg_gpu_lgc_spans *spans);
 
 /* Permutes and normalises coded values of a batch of ranks into sequences; and a sequence back. */
 void tg_gpu_lgc_to_sequences(const tg_gpu_lgc *l, float *sequences, const float *values, uint64_t value_stride,

@@ -151,48 +151,67 @@ static void fill(tg_lgc *l)
     }
 }
 
-/* Elements [from, to) of a vector that are floats on the wire. The others are of a code. */
-static uint64_t plain_of(const tg_lgc *l, uint64_t from, uint64_t to)
-{
-    uint64_t code = tg_lgc_code_at(l);
-    return from >= code ? 0 : (to < code ? to : code) - from;
-}
-
 static void put(uint8_t *out, const tg_lgc *l, bool of_average, uint64_t from, uint64_t to)
 {
     const tg_gpu_lgc_run *r = run_of(l);
-    const float *vector = (of_average ? r->average : r->vector) + from;
-    uint64_t plain = plain_of(l, from, to);
-    tg_gpu_copy(r->gpu, out, vector, plain * sizeof *vector);
-    if (to - from > plain) {
-        tg_gpu_lgc_put(out + 4 * plain, vector + plain, to - from - plain, (uint32_t)tg_lgc_code_type(l),
-                       r->gpu->stream);
+    const float *values = (of_average ? r->average : r->vector) + from;
+    tg_lgc_span spans[TG_LGC_SPANS];
+    tg_lgc_spans(spans, l, from, to);
+    for (int i = 0; i < TG_LGC_SPANS; i++) {
+        uint64_t n = spans[i].n, len = n * tg_dtype_len(spans[i].type);
+        if (spans[i].type == TG_FP32) {
+            tg_gpu_copy(r->gpu, out, values, len);
+        } else if (n > 0) {
+            tg_gpu_lgc_put(out, values, n, (uint32_t)spans[i].type, r->gpu->stream);
+        }
+        values += n;
+        out += len;
     }
 }
 
 static void take(tg_lgc *l, const uint8_t *bytes, uint64_t from, uint64_t to)
 {
     const tg_gpu_lgc_run *r = run_of(l);
-    uint64_t plain = plain_of(l, from, to);
-    tg_gpu_copy(r->gpu, r->average + from, bytes, plain * sizeof *r->average);
-    if (to - from > plain) {
-        tg_gpu_lgc_get(r->average + from + plain, bytes + 4 * plain, to - from - plain, (uint32_t)tg_lgc_code_type(l),
-                       NULL, r->gpu->stream);
+    float *values = r->average + from;
+    tg_lgc_span spans[TG_LGC_SPANS];
+    tg_lgc_spans(spans, l, from, to);
+    for (int i = 0; i < TG_LGC_SPANS; i++) {
+        uint64_t n = spans[i].n, len = n * tg_dtype_len(spans[i].type);
+        if (spans[i].type == TG_FP32) {
+            tg_gpu_copy(r->gpu, values, bytes, len);
+        } else if (n > 0) {
+            tg_gpu_lgc_get(values, bytes, n, (uint32_t)spans[i].type, NULL, r->gpu->stream);
+        }
+        values += n;
+        bytes += len;
     }
+}
+
+/* What kernels are told of the types of elements [from, to). */
+static tg_gpu_lgc_spans spans_of(const tg_lgc *l, uint64_t from, uint64_t to)
+{
+    tg_gpu_lgc_spans out;
+    tg_lgc_span spans[TG_LGC_SPANS];
+    tg_lgc_spans(spans, l, from, to);
+    for (int i = 0; i < TG_LGC_SPANS; i++) {
+        out.n[i] = spans[i].n;
+        out.dtype[i] = (uint32_t)spans[i].type;
+    }
+    return out;
 }
 
 static void average(tg_lgc *l, const uint8_t *const *bodies, uint64_t from, uint64_t to)
 {
     const tg_gpu_lgc_run *r = run_of(l);
-    uint64_t entry_n = r->all.entry_n, coded_at = 4 * (l->size.whole_n + l->size.picked_n);
+    uint64_t entry_n = r->all.entry_n, coded_at = tg_lgc_bytes_of(l, 0, l->size.whole_n + l->size.picked_n);
     tg_gpu_copy(r->gpu, r->bodies, bodies, l->world * sizeof *bodies);
     for (uint32_t p = 0; l->progress.phase == TG_LGC_PHASE_LEARN && p < l->world; p++) {
         tg_gpu_copy(r->gpu, r->values + p * entry_n, bodies[p] + coded_at, l->size.coded_n * sizeof *r->values);
     }
     if (to > from) {
         clear_verdict(r);
-        tg_gpu_lgc_average(&r->all, r->average + from, r->bodies, l->world, to - from, plain_of(l, from, to),
-                           (uint32_t)tg_lgc_code_type(l));
+        const tg_gpu_lgc_spans spans = spans_of(l, from, to);
+        tg_gpu_lgc_average(&r->all, r->average + from, r->bodies, l->world, to - from, &spans);
     }
 }
 

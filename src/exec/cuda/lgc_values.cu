@@ -92,27 +92,40 @@ void tg_gpu_lgc_get(float *values, const uint8_t *bytes, uint64_t n, uint32_t dt
 
 /* ---- averages ------------------------------------------------------------------------------------------------------------- */
 
-/* Bodies begin at multiples of four bytes, and plain values are first. */
-TG_DEVICE float body_value(const uint8_t *body, uint64_t i, uint64_t plain_n, uint32_t dtype)
+TG_DEVICE uint64_t len_of(uint64_t n, uint32_t dtype)
 {
-    return i < plain_n ? ((const float *)body)[i] : get_value(body + 4 * plain_n + (i - plain_n) * (dtype == 0 ? 4 : 2), dtype);
+    return n * (dtype == 0 ? 4 : 2);
 }
 
-TG_DEVICE float sum_bodies(const uint8_t *const *bodies, uint32_t world, uint64_t i, uint64_t plain_n, uint32_t dtype, float share)
+/* Bodies begin at multiples of four bytes. */
+TG_DEVICE float body_value(const uint8_t *body, uint64_t i, const tg_gpu_lgc_spans &spans)
 {
-    float sum = tg_times(share, body_value(bodies[0], i, plain_n, dtype));
+    if (i < spans.n[0]) {
+        return spans.dtype[0] == 0 ? ((const float *)body)[i] : get_value(body + 2 * i, spans.dtype[0]);
+    }
+    body += len_of(spans.n[0], spans.dtype[0]);
+    i -= spans.n[0];
+    if (i < spans.n[1]) {
+        return get_value(body + 4 * i, 0);
+    }
+    i -= spans.n[1];
+    return get_value(body + 4 * spans.n[1] + len_of(i, spans.dtype[2]), spans.dtype[2]);
+}
+
+TG_DEVICE float sum_bodies(const uint8_t *const *bodies, uint32_t world, uint64_t i, const tg_gpu_lgc_spans &spans, float share)
+{
+    float sum = tg_times(share, body_value(bodies[0], i, spans));
     for (uint32_t p = 1; p < world; p++) {
-        sum = tg_plus(sum, tg_times(share, body_value(bodies[p], i, plain_n, dtype)));
+        sum = tg_plus(sum, tg_times(share, body_value(bodies[p], i, spans)));
     }
     return sum;
 }
 
-__global__ static void sum(tg_gpu_lgc l, float *average, const uint8_t *const *bodies, uint32_t world, uint64_t n, uint64_t plain_n,
-                           uint32_t dtype)
+__global__ static void sum(tg_gpu_lgc l, float *average, const uint8_t *const *bodies, uint32_t world, uint64_t n, tg_gpu_lgc_spans spans)
 {
     bool overflows = false;
     each(n, [&](uint64_t i) {
-        float value = sum_bodies(bodies, world, i, plain_n, dtype, 1.0f);
+        float value = sum_bodies(bodies, world, i, spans, 1.0f);
         overflows = overflows || !tg_is_finite(value);
         average[i] = value;
     });
@@ -123,7 +136,7 @@ __global__ static void sum(tg_gpu_lgc l, float *average, const uint8_t *const *b
 
 /* As tg_average_share and tg_average_shared of kernels/range.c. */
 __global__ static void divide_sums(tg_gpu_lgc l, float *average, const uint8_t *const *bodies, uint32_t world, uint64_t n,
-                                   uint64_t plain_n, uint32_t dtype)
+                                   tg_gpu_lgc_spans spans)
 {
     bool again = l.verdict->overflows != 0;
     float share = again ? 0.5f : 1.0f;
@@ -132,17 +145,17 @@ __global__ static void divide_sums(tg_gpu_lgc l, float *average, const uint8_t *
     }
     float divisor = (float)world * share;
     each(n, [&](uint64_t i) {
-        float value = again ? sum_bodies(bodies, world, i, plain_n, dtype, share) : average[i];
+        float value = again ? sum_bodies(bodies, world, i, spans, share) : average[i];
         float quotient = tg_with_nan(value / divisor, value, value);
         average[i] = tg_is_finite(value) && !tg_is_finite(quotient) ? copysignf(TG_FLOAT_MAX, quotient) : quotient;
     });
 }
 
 void tg_gpu_lgc_average(const tg_gpu_lgc *l, float *average, const uint8_t *const *bodies, uint32_t world, uint64_t n,
-                        uint64_t plain_n, uint32_t dtype)
+                        const tg_gpu_lgc_spans *spans)
 {
-    TG_LAUNCH(sum, blocks_for(n), THREADS, l->stream, *l, average, bodies, world, n, plain_n, dtype);
-    TG_LAUNCH(divide_sums, blocks_for(n), THREADS, l->stream, *l, average, bodies, world, n, plain_n, dtype);
+    TG_LAUNCH(sum, blocks_for(n), THREADS, l->stream, *l, average, bodies, world, n, *spans);
+    TG_LAUNCH(divide_sums, blocks_for(n), THREADS, l->stream, *l, average, bodies, world, n, *spans);
 }
 
 /* ---- sequences ------------------------------------------------------------------------------------------------------------ */
